@@ -203,6 +203,49 @@ TEST(ConvTest, ThreadsThatCopyALargeWeightAgree) {
     expect_the_same_in_double(random, {1, 128, 14, 14}, {filters, 128, 3, 3}, {1, 1, 1, 1, 0});
 }
 
+// Elements of bf16 are exact in f64; sums are of f32, and rounded once.
+double relative_error(const Tensor& got, const Tensor& exact) {
+  const Tensor apart = ops::abs(ops::sub(to(got, DType::kF64), exact));
+  return ops::amax(ops::div(apart, ops::add(ops::abs(exact), 1))).item<double>();
+}
+
+TEST(ConvTest, LargeOnesOfSixteenBitsAgreeWithThoseInDouble) {
+  Random random(73);
+  for (int round = 0; round < 60; ++round) {
+    const auto pick = [&](std::uint64_t low, std::uint64_t high) {
+      return static_cast<std::int64_t>(random.between(low, high));
+    };
+    const std::int64_t channels = random.chance(0.5) ? 16 * pick(1, 3) : pick(1, 40);
+    ops::ConvOptions o;
+    o.groups = random.chance(0.3) && channels % 2 == 0 ? 2 : 1;
+    o.stride = {pick(1, 2), pick(1, 3)};
+    o.padding = {pick(0, 2), pick(0, 2)};
+    o.dilation = {pick(1, 2), pick(1, 2)};
+    const DType dtype = random.chance(0.7) ? DType::kBF16 : DType::kF16;
+    const std::int64_t filters = o.groups * pick(1, 30);
+    const auto numbers = [&](IntList sizes) {
+      return to(random_floats(random, sizes, DType::kF32), dtype);
+    };
+    const Tensor a = numbers({pick(1, 3), channels, pick(20, 40), pick(20, 40)});
+    const Tensor w = numbers({filters, channels / o.groups, pick(1, 3), pick(1, 4)});
+    const Tensor bias = random.chance(0.5) ? numbers({filters}) : Tensor();
+    const auto exactly = [](const Tensor& t) { return t.defined() ? to(t, DType::kF64) : t; };
+    SCOPED_TRACE(fmt::format("{} by {}, {} groups, {}", to_string(a.sizes()), to_string(w.sizes()),
+                             o.groups, dtype_name(dtype)));
+    const double unit = dtype == DType::kBF16 ? 1.0 / 256 : 1.0 / 2048;
+    const Tensor out = ops::conv2d(a, w, bias, o);
+    ASSERT_EQ(out.dtype(), dtype);
+    EXPECT_LE(relative_error(out, ops::conv2d(exactly(a), exactly(w), exactly(bias), o)),
+              unit + 1e-4);
+    // Back from what has as many channels as the weight has filters.
+    const Tensor offset = bias.defined() ? bias.narrow(0, 0, 1).expand({channels}) : bias;
+    const Tensor back = ops::conv_transpose2d(out, w, offset, o);
+    ASSERT_EQ(back.dtype(), dtype);
+    const Tensor exact = ops::conv_transpose2d(exactly(out), exactly(w), exactly(offset), o);
+    EXPECT_LE(relative_error(back, exact), unit + 1e-3);
+  }
+}
+
 // The transposed convolution is the adjoint: <conv(a), b> = <a, conv_transpose(b)>.
 TEST(ConvTest, TheTransposedOneIsTheAdjoint) {
   Random random(61);

@@ -134,8 +134,13 @@ TEST_F(SignalTest, StackPointerStaysInTheStackDuringConvolutions) {
     options.stride = l.stride;
     const Tensor out = ops::conv2d(images, weight, {}, options);
     const Tensor gradient = random_floats(random_, out.sizes(), DType::kF32);
-    repeat_under_signals(300, [&] { ops::conv2d(images, weight, {}, options); });
-    EXPECT_EQ(stack_pointers_outside, 0) << "forward, of " << signals_seen << " signals";
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const Tensor a = to(images, dtype), w = to(weight, dtype), g = to(gradient, dtype);
+      repeat_under_signals(300, [&] { ops::conv2d(a, w, {}, options); });
+      EXPECT_EQ(stack_pointers_outside, 0) << "forward, of " << signals_seen << " signals";
+      repeat_under_signals(300, [&] { ops::conv_transpose2d(g, w, {}, options); });
+      EXPECT_EQ(stack_pointers_outside, 0) << "back, of " << signals_seen << " signals";
+    }
     repeat_under_signals(300, [&] {
       ops::detail::conv2d_weight_gradient(gradient, images, weight.sizes(), options);
     });

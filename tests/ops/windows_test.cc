@@ -1,6 +1,7 @@
 // Convolutions of single channels and pools, by a definition of their own.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -30,13 +31,17 @@ void for_each_place(const Tensor& t, Body&& body) {
         for (std::int64_t x = 0; x < t.size(3); ++x) body(n, c, y, x);
 }
 
-// Widths below, at and beyond a vector's; strides of one, two (whose columns go in pairs) and more.
+// Widths below, at and beyond a vector's; a row of results, and some beside groups of four; strides
+// of one, two (whose columns go in pairs) and more.
 TEST(WindowsTest, ConvolutionsOfSingleChannelsAreTheirDefinition) {
   for (const std::int64_t width : {5, 16, 33, 70})
     for (const std::int64_t stride : {1, 2, 3})
-      for (const DType dtype : {DType::kF32, DType::kF64}) {
+      for (int i = 0; i < 8; ++i) {
+        const DType dtype = i % 2 == 0 ? DType::kF32 : DType::kF64;
+        const std::int64_t height = std::array{3, 7, 8, 9}[static_cast<std::size_t>(i / 2)];
         const ConvOptions o{{1, stride}, {1, 3}, {2, stride == 3 ? 2 : 1}, 3, 0};
-        const Tensor a = to(randn({2, 3, 7, width}), dtype), w = to(randn({6, 1, 3, 4}), dtype);
+        const Tensor a = to(randn({2, 3, height, width}), dtype);
+        const Tensor w = to(randn({6, 1, 3, 4}), dtype);
         const Tensor bias = to(randn({6}), dtype);
         const Tensor out = to(conv2d(a, w, bias, o), DType::kF64);
         const Tensor in = to(a, DType::kF64), taps = to(w, DType::kF64);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tenon/base/parallel.h"
+#include "tenon/ops/binary.h"
 #include "tenon/ops/conv_device.h"
 #include "tenon/ops/elementwise.h"
 #include "tenon/ops/kernels/cpu/gemm.h"
@@ -157,11 +158,11 @@ void start_with(const Tensor& out, const Tensor& bias) {
     zero_(out);
 }
 
-// oneDNN computes f32 without columns in memory, but takes some ten microseconds to begin; a 1 x 1
-// kernel is a product of matrices as it is, or of the places that its strides reach.
-bool is_worth_onednn(DType compute, const Tensor& out, const Window& w) {
-  const bool is_product = w.kernel_height == 1 && w.kernel_width == 1 && w.options.groups == 1;
-  return compute == DType::kF32 && !is_product && out.numel() * w.rows() > 1'000'000;
+// oneDNN computes without columns in memory, but takes some ten microseconds to begin.
+bool is_worth_onednn(IntList out, Device device, const Window& w) {
+  const bool is_on_host = device.type == DeviceType::kCpu || device.type == DeviceType::kMeta;
+  const bool is_by_channels = w.channels == 1 && w.options.groups > 1;
+  return is_on_host && !is_by_channels && numel_of(out) * w.rows() > 1'000'000;
 }
 
 // Groups of single channels. False: it has to be done in another way.
@@ -274,10 +275,13 @@ Tensor detail::conv2d(const Tensor& a, const Tensor& weight, const Tensor& bias,
   if (height == 0 || width == 0)
     throw InvalidArgument(fmt::format("conv2d: a kernel of {} is larger than the padded input {}",
                                       to_string(weight.sizes()), to_string(a.sizes())));
-  const DType compute = compute_dtype(a.dtype());
-  const Tensor out = empty({a.size(0), weight.size(0), height, width}, compute, device);
   const Window w{weight.size(1), a.size(2), a.size(3), weight.size(2),
                  weight.size(3), height,    width,     o};
+  const DimVector sizes{a.size(0), weight.size(0), height, width};
+  const bool by_onednn = is_worth_onednn(sizes, device, w);
+  const DType compute =
+      by_onednn && cpu::has_onednn_conv(a.dtype()) ? a.dtype() : compute_dtype(a.dtype());
+  const Tensor out = empty(sizes, compute, device);
   if (out.numel() > 0) {
     const Tensor image = contiguous(to(a, compute));
     const Tensor filter = contiguous(to(weight, compute));
@@ -288,9 +292,13 @@ Tensor detail::conv2d(const Tensor& a, const Tensor& weight, const Tensor& bias,
         return to(out, a.dtype());
       note_fallback("conv2d", device);
     }
-    const bool done =
-        convolve_channels(out, image, filter, offset, w) ||
-        (is_worth_onednn(compute, out, w) && cpu::onednn_conv2d(out, image, filter, offset, o));
+    const bool done = by_onednn && cpu::has_onednn_conv(compute)
+                          ? cpu::onednn_conv2d(out, image, filter, offset, o)
+                          : convolve_channels(out, image, filter, offset, w);
+    if (!done && compute == DType::kBF16)  // oneDNN has no direct kernel
+      return to(detail::conv2d(to(a, DType::kF32), to(weight, DType::kF32),
+                       bias.defined() ? to(bias, DType::kF32) : bias, o),
+                compute);
     if (!done) {
       start_with(out, offset);
       compute == DType::kF64 ? convolve<double>(out, image, filter, w)
@@ -318,17 +326,33 @@ Tensor detail::conv_transpose2d(const Tensor& a, const Tensor& weight, const Ten
     throw InvalidArgument(fmt::format(
         "conv_transpose2d: an input of {} and a weight of {} give {} x {} with these options",
         to_string(a.sizes()), to_string(weight.sizes()), height, width));
-  const DType compute = compute_dtype(a.dtype());
-  const Tensor out = empty({a.size(0), filters, height, width}, compute, device);
   const Window w{weight.size(1), height,    width,     weight.size(2),
                  weight.size(3), a.size(2), a.size(3), o};
+  // It is the gradient of a convolution that takes as many places as `a` has.
+  const bool by_onednn = is_worth_onednn(a.sizes(), device, w) &&
+                         o.output_padding.height < o.stride.height &&
+                         o.output_padding.width < o.stride.width;
+  const DType full = compute_dtype(a.dtype());
+  const DType compute = by_onednn && cpu::has_onednn_conv(a.dtype()) ? a.dtype() : full;
+  const Tensor out =
+      empty({a.size(0), filters, height, width}, bias.defined() ? full : compute, device);
   const Tensor image = contiguous(to(a, compute));
   const Tensor filter = contiguous(to(weight, compute));
   if (vulkan::holds(out) && a.numel() > 0) {
-    const Tensor offset = bias.defined() ? contiguous(to(bias, compute)) : bias;
+    const Tensor offset = bias.defined() ? contiguous(to(bias, full)) : bias;
     if (convolve_transposed_on_device(out, image, filter, offset, w.on_device(), o.groups))
       return to(out, a.dtype());
     note_fallback("conv_transpose2d", device);
+  }
+  if (by_onednn && cpu::has_onednn_conv(compute) && !out.is_meta() && out.numel() > 0) {
+    if (cpu::onednn_conv2d_backward_input(out, image, filter, o)) {
+      if (bias.defined()) add_(out, bias.view({1, -1, 1, 1}));
+      return to(out, a.dtype());
+    }
+    if (compute != full)
+      return to(detail::conv_transpose2d(to(a, full), to(weight, full),
+                                         bias.defined() ? to(bias, full) : bias, o),
+                a.dtype());
   }
   start_with(out, bias);
   if (!out.is_meta() && a.numel() > 0) {

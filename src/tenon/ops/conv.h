@@ -1,4 +1,4 @@
-// Convolutions of one real floating-point dtype. 16-bit floats are computed in f32. Throws
+// Convolutions of one real floating-point dtype. Sums of 16-bit floats are of f32. Throws
 // InvalidArgument, with the shapes, where channels, groups, dtypes or options do not fit, and
 // OutOfMemory. Thread-safe unless a thread writes an argument. The result is the same on any number
 // of threads.

@@ -60,20 +60,31 @@ class ConvNode final : public NodeOf<3> {
   }
   void backward(const BackwardCall& call) override {
     const Tensor& g = call.grad();
-    const bool by_kernel = !kTransposed && !formulas_recorded();
+    const Pair &left = options_.output_padding, &stride = options_.stride;
+    const bool by_kernel =
+        !formulas_recorded() && left.height < stride.height && left.width < stride.width;
     // The weight first: then the input can go before its gradient comes.
-    if (call.wants(1) && by_kernel &&
-        direct::conv_weight(g, a_.get(*this), filter_.sizes(), options_, call.wants(2),
-                            call.out[1], call.out[2])) {
-      if (call.wants(2)) call.out[2] = match(call.out[2], bias_.sizes(), bias_.dtype());
+    if (call.wants(1) && by_kernel && weight_by_kernel(call)) {
       if (call.is_last()) {
         const std::lock_guard lock(this->lock());
         a_.release();
       }
     }
-    if (call.wants(0) && by_kernel)
+    if (call.wants(0) && by_kernel && !kTransposed)
       call.out[0] = direct::conv_input(g, weight_.get(*this), input_.sizes(), options_);
     backward_the_rest(call);
+  }
+  // With that of the bias, where the convolution is not transposed.
+  bool weight_by_kernel(const BackwardCall& call) {
+    const Tensor& g = call.grad();
+    const Tensor a = a_.get(*this);
+    if (kTransposed)
+      return direct::conv_weight(a, g, filter_.sizes(), options_, false, call.out[1], call.out[2]);
+    if (!direct::conv_weight(g, a, filter_.sizes(), options_, call.wants(2), call.out[1],
+                             call.out[2]))
+      return false;
+    if (call.wants(2)) call.out[2] = match(call.out[2], bias_.sizes(), bias_.dtype());
+    return true;
   }
   // What no kernel has computed yet.
   void backward_the_rest(const BackwardCall& call) {

@@ -32,10 +32,19 @@ bool can_overwrite(const Tensor& t) { return is_exclusive(t) && t.is_contiguous(
 
 }  // namespace
 
+namespace {
+
+bool is_for_onednn(const Tensor& gradient, const Tensor& other) {
+  return gradient.device() == Device{} && gradient.numel() > 0 && other.numel() > 0 &&
+         gradient.dtype() == other.dtype() && ops::cpu::has_onednn_conv(other.dtype());
+}
+
+}  // namespace
+
 Tensor conv_input(const Tensor& gradient, const Tensor& weight, IntList sizes,
                   const ops::ConvOptions& options) {
-  if (!is_plain(gradient) || !is_plain(weight)) return {};
-  const Tensor out = empty(sizes);
+  if (!is_for_onednn(gradient, weight)) return {};
+  const Tensor out = empty(sizes, gradient.dtype());
   const bool done = out.numel() > 0 && ops::cpu::onednn_conv2d_backward_input(
                                            out, contiguous(gradient), contiguous(weight), options);
   return done ? out : Tensor();
@@ -43,13 +52,13 @@ Tensor conv_input(const Tensor& gradient, const Tensor& weight, IntList sizes,
 
 bool conv_weight(const Tensor& gradient, const Tensor& a, IntList sizes,
                  const ops::ConvOptions& options, bool with_bias, Tensor& weight, Tensor& bias) {
-  if (!is_plain(gradient) || !is_plain(a)) return false;
+  if (!is_for_onednn(gradient, a)) return false;
   const Tensor of_weight = empty(sizes);
   const Tensor of_bias = with_bias ? empty({sizes[0]}) : Tensor();
   if (!ops::cpu::onednn_conv2d_backward_weight(of_weight, of_bias, contiguous(gradient),
                                                contiguous(a), options))
     return false;
-  weight = of_weight;
+  weight = to(of_weight, a.dtype());
   if (with_bias) bias = of_bias;
   return true;
 }

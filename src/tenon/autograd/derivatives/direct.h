@@ -5,11 +5,12 @@
 #include "tenon/ops/conv.h"
 #include "tenon/ops/pool.h"
 
-// Each serves dense f32 on the host and some shapes; where it does not, the result is undefined (or
-// false) and nothing has been done. Requires: !formulas_recorded().
+// Each serves dense f32 on the host, or what its comment says, and some shapes; where it does not,
+// the result is undefined (or false) and nothing has been done. Requires: !formulas_recorded().
 namespace tenon::autograd::direct {
 
-// Of conv2d, by oneDNN. The second fills those of `weight` and, if `with_bias`, of `bias`.
+// Of conv2d, by oneDNN, in the dtypes that it has (onednn_conv.h). The second fills those of
+// `weight` and, if `with_bias`, of `bias`.
 Tensor conv_input(const Tensor& gradient, const Tensor& weight, IntList sizes,
                   const ops::ConvOptions& options);
 bool conv_weight(const Tensor& gradient, const Tensor& a, IntList sizes,

@@ -13,6 +13,7 @@
 #include "tenon/base/hash.h"
 #include "tenon/base/parallel.h"
 #include "tenon/ops/kernels/cpu/onednn_engine.h"
+#include "tenon/ops/kernels/cpu/onednn_gemm.h"
 #include "tenon/ops/kernels/cpu/openmp_threads.h"
 #include "tenon/ops/kernels/cpu/workspaces.h"
 #include "tenon/tensor/factories.h"
@@ -23,8 +24,10 @@ namespace {
 using dnnl::memory;
 using Tag = memory::format_tag;
 
-memory::desc described(const memory::dims& dims, Tag tag) {
-  return memory::desc(dims, memory::data_type::f32, tag);
+constexpr memory::data_type kF32 = memory::data_type::f32;
+
+memory::data_type type_of(const Tensor& t) {
+  return t.dtype() == DType::kBF16 ? memory::data_type::bf16 : kF32;
 }
 
 memory::dims dense_strides(const memory::dims& sizes) {
@@ -39,7 +42,9 @@ struct Part {
 // The geometry of a convolution, or of a part of it.
 struct Shape {
   Shape(const Tensor& a, const Tensor& weight, const Tensor& out, const ConvOptions& o)
-      : source(a.sizes().begin(), a.sizes().end()),
+      : source_type(type_of(a)),
+        target_type(type_of(out)),
+        source(a.sizes().begin(), a.sizes().end()),
         filter(weight.sizes().begin(), weight.sizes().end()),
         target(out.sizes().begin(), out.sizes().end()),
         source_strides(dense_strides(source)),
@@ -68,29 +73,37 @@ struct Shape {
     return other;
   }
   // Where a part's elements begin.
-  std::int64_t source_at(const Part& part) const {
+  char* source_at(const Tensor& whole, const Part& part) const {
     const std::int64_t row = std::max<std::int64_t>(part.row * stride[0] - padding[0], 0);
-    return part.image * source_strides[0] + row * source_strides[2];
+    return at(whole, part.image * source_strides[0] + row * source_strides[2]);
   }
-  std::int64_t target_at(const Part& part) const {
-    return part.image * target_strides[0] + part.row * target_strides[2];
+  char* target_at(const Tensor& whole, const Part& part) const {
+    return at(whole, part.image * target_strides[0] + part.row * target_strides[2]);
   }
-  memory::desc source_desc() const {
-    return memory::desc(source, memory::data_type::f32, source_strides);
+  static char* at(const Tensor& whole, std::int64_t element) {
+    return static_cast<char*>(const_cast<void*>(whole.const_data_ptr())) +
+           element * static_cast<std::int64_t>(whole.item_size());
   }
-  memory::desc target_desc() const {
-    return memory::desc(target, memory::data_type::f32, target_strides);
-  }
+  // As our tensors have them.
+  memory::desc source_desc() const { return {source, source_type, source_strides}; }
+  memory::desc target_desc() const { return {target, target_type, target_strides}; }
+  memory::desc filter_desc(memory::data_type of) const { return {filter, of, filter_tag}; }
+  memory::desc bias_desc(memory::data_type of) const { return {{target[1]}, of, Tag::x}; }
+  // As a primitive may want them.
+  memory::desc source_in(Tag tag) const { return {source, source_type, tag}; }
+  memory::desc target_in(Tag tag) const { return {target, target_type, tag}; }
+  memory::desc any_filter(memory::data_type of) const { return {filter, of, Tag::any}; }
   std::int64_t images() const { return source[0]; }
-  std::int64_t filters() const { return target[1]; }
   bool operator==(const Shape&) const = default;
   std::uint64_t hash() const {
     RunningHash hash;
+    hash.add(static_cast<std::uint64_t>(source_type));
     for (const memory::dims* sizes : {&source, &filter, &target, &stride, &padding, &dilation})
       for (const std::int64_t size : *sizes) hash.add(static_cast<std::uint64_t>(size));
     return hash.value();
   }
 
+  memory::data_type source_type, target_type;
   memory::dims source, filter, target;
   memory::dims source_strides, target_strides;  // of the whole
   Tag filter_tag;
@@ -111,14 +124,34 @@ bool is_direct(const Description& chosen) {
   return name.starts_with("jit") || name.starts_with("brg");
 }
 
-dnnl::convolution_forward::primitive_desc forward(const Shape& s, bool bias, bool training) {
-  const auto kind =
-      training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
-  return {{kind, dnnl::algorithm::convolution_direct, described(s.source, Tag::any),
-           described(s.filter, Tag::any), bias ? described({s.filters()}, Tag::x) : memory::desc(),
-           described(s.target, Tag::any), s.stride, s.dilation, s.padding, s.padding_after},
+using Forward = dnnl::convolution_forward::primitive_desc;
+
+Forward forward(const Shape& s, bool bias, dnnl::prop_kind kind, Tag source, Tag target) {
+  return {{kind, dnnl::algorithm::convolution_direct, s.source_in(source),
+           s.any_filter(s.source_type), bias ? s.bias_desc(s.source_type) : memory::desc(),
+           s.target_in(target), s.stride, s.dilation, s.padding, s.padding_after},
           with_scratchpad(),
           cpu_engine()};
+}
+
+// For itself oneDNN often chooses the order NHWC, whose copies from and to NCHW take longer than
+// those of blocks of 16 channels. A few channels stay as they are.
+Forward inference(const Shape& s, bool bias) {
+  constexpr std::int64_t kBlock = 16;
+  const auto kind = dnnl::prop_kind::forward_inference;
+  const std::int64_t channels = s.source[1];
+  if (s.filter_tag == Tag::oihw && (channels < kBlock || channels % kBlock == 0)) {
+    const Tag source = channels < kBlock ? Tag::nchw : Tag::nChw16c;
+    const Forward blocked = forward(s, bias, kind, source, Tag::nChw16c);
+    if (is_direct(blocked)) return blocked;
+  }
+  return forward(s, bias, kind, Tag::any, Tag::any);
+}
+
+// What the descriptions of gradients want.
+Forward training(Shape s, bool bias) {
+  s.source_type = s.target_type;
+  return forward(s, bias, dnnl::prop_kind::forward_training, Tag::any, Tag::any);
 }
 
 // One operand of a primitive: as our tensors have it, and as the primitive wants it.
@@ -321,11 +354,11 @@ std::int64_t part_rows(const Shape& s, std::int64_t filter_elements) {
 
 struct ForwardPlan {
   ForwardPlan(const Shape& s, bool bias)
-      : chosen(forward(s, bias, false)),
+      : chosen(inference(s, bias)),
         direct(is_direct(chosen)),
         primitive(chosen),
         source(s.source_desc(), chosen.src_desc()),
-        filter(described(s.filter, s.filter_tag), chosen.weights_desc()),
+        filter(s.filter_desc(s.source_type), chosen.weights_desc()),
         target(s.target_desc(), chosen.dst_desc()),
         scratch(chosen.scratchpad_desc()),
         room_bytes(source.copy_bytes() + target.copy_bytes() + align_up(scratch.get_size(), 64)) {}
@@ -362,17 +395,16 @@ struct ForwardWork {
     filters.prepare(weight, plans);
   }
   void run(std::int64_t, const Part& part, const ForwardPlan& plan, Piece& piece) const {
-    float* const to = out.data_ptr<float>() + shape.target_at(part);
-    const float* const from = a.const_data_ptr<float>() + shape.source_at(part);
+    char* const to = shape.target_at(out, part);
     memory result = piece.to_write(plan.target, to);
     std::unordered_map<int, memory> arguments = {
-        {DNNL_ARG_SRC, piece.read(plan.source, from)},
+        {DNNL_ARG_SRC, piece.read(plan.source, shape.source_at(a, part))},
         {DNNL_ARG_WEIGHTS, filters.of(plan.filter)},
         {DNNL_ARG_DST, result},
         {DNNL_ARG_SCRATCHPAD, piece.room_for(plan.scratch)}};
     if (bias.defined())
       arguments[DNNL_ARG_BIAS] =
-          piece.view(described({shape.filters()}, Tag::x), bias.const_data_ptr());
+          piece.view(shape.bias_desc(shape.source_type), bias.const_data_ptr());
     plan.primitive.execute(piece.stream(), arguments);
     piece.write_back(plan.target, result, to);
   }
@@ -381,12 +413,11 @@ struct ForwardWork {
 // --- The gradient of the input.
 
 dnnl::convolution_backward_data::primitive_desc backward_input(const Shape& s) {
-  return {{dnnl::algorithm::convolution_direct, described(s.source, Tag::any),
-           described(s.filter, Tag::any), described(s.target, Tag::any), s.stride, s.dilation,
-           s.padding, s.padding_after},
+  return {{dnnl::algorithm::convolution_direct, s.source_in(Tag::any), s.any_filter(s.target_type),
+           s.target_in(Tag::any), s.stride, s.dilation, s.padding, s.padding_after},
           with_scratchpad(),
           cpu_engine(),
-          forward(s, false, true)};
+          training(s, false)};
 }
 
 struct InputPlan {
@@ -395,7 +426,7 @@ struct InputPlan {
         direct(is_direct(chosen)),
         primitive(chosen),
         source(s.source_desc(), chosen.diff_src_desc()),
-        filter(described(s.filter, s.filter_tag), chosen.weights_desc()),
+        filter(s.filter_desc(s.target_type), chosen.weights_desc()),
         target(s.target_desc(), chosen.diff_dst_desc()),
         scratch(chosen.scratchpad_desc()),
         room_bytes(source.copy_bytes() + target.copy_bytes() + align_up(scratch.get_size(), 64)) {}
@@ -416,8 +447,8 @@ struct InputWork {
     filters.prepare(weight, plans);
   }
   void run(std::int64_t, const Part& part, const InputPlan& plan, Piece& piece) const {
-    float* const to = grad_input.data_ptr<float>() + shape.source_at(part);
-    const float* const from = grad_output.const_data_ptr<float>() + shape.target_at(part);
+    char* const to = shape.source_at(grad_input, part);
+    const char* const from = shape.target_at(grad_output, part);
     memory result = piece.to_write(plan.source, to);
     plan.primitive.execute(piece.stream(), {{DNNL_ARG_DIFF_DST, piece.read(plan.target, from)},
                                             {DNNL_ARG_WEIGHTS, filters.of(plan.filter)},
@@ -430,12 +461,12 @@ struct InputWork {
 // --- The gradient of the weight and the bias.
 
 dnnl::convolution_backward_weights::primitive_desc backward_weight(const Shape& s, bool bias) {
-  return {{dnnl::algorithm::convolution_direct, described(s.source, Tag::any),
-           described(s.filter, Tag::any), bias ? described({s.filters()}, Tag::x) : memory::desc(),
-           described(s.target, Tag::any), s.stride, s.dilation, s.padding, s.padding_after},
+  return {{dnnl::algorithm::convolution_direct, s.source_in(Tag::any), s.any_filter(kF32),
+           bias ? s.bias_desc(kF32) : memory::desc(), s.target_in(Tag::any), s.stride, s.dilation,
+           s.padding, s.padding_after},
           with_scratchpad(),
           cpu_engine(),
-          forward(s, bias, true)};
+          training(s, bias)};
 }
 
 struct WeightPlan {
@@ -444,7 +475,7 @@ struct WeightPlan {
         direct(is_direct(chosen)),
         primitive(chosen),
         source(s.source_desc(), chosen.src_desc()),
-        filter(described(s.filter, s.filter_tag), chosen.diff_weights_desc()),
+        filter(s.filter_desc(kF32), chosen.diff_weights_desc()),
         target(s.target_desc(), chosen.diff_dst_desc()),
         scratch(chosen.scratchpad_desc()),
         room_bytes(source.copy_bytes() + target.copy_bytes() + filter.copy_bytes() +
@@ -469,20 +500,17 @@ struct WeightWork {
       biases = pieces == 1 ? grad_bias.view({1, -1}) : empty({pieces, grad_bias.numel()});
   }
   void run(std::int64_t number, const Part& part, const WeightPlan& plan, Piece& piece) const {
-    const float* const from = a.const_data_ptr<float>() + shape.source_at(part);
-    const float* const gradient =
-        grad_output.const_data_ptr<float>() + shape.target_at(part);
     float* const to = weights.data_ptr<float>() + number * grad_weight.numel();
     memory result = piece.to_write(plan.filter, to);
     std::unordered_map<int, memory> arguments = {
-        {DNNL_ARG_SRC, piece.read(plan.source, from)},
-        {DNNL_ARG_DIFF_DST, piece.read(plan.target, gradient)},
+        {DNNL_ARG_SRC, piece.read(plan.source, shape.source_at(a, part))},
+        {DNNL_ARG_DIFF_DST, piece.read(plan.target, shape.target_at(grad_output, part))},
         {DNNL_ARG_DIFF_WEIGHTS, result},
         {DNNL_ARG_SCRATCHPAD, piece.room_for(plan.scratch)}};
     if (grad_bias.defined())
       arguments[DNNL_ARG_DIFF_BIAS] =
-          piece.view(described({shape.filters()}, Tag::x),
-                     biases.const_data_ptr<float>() + number * shape.filters());
+          piece.view(shape.bias_desc(kF32),
+                     biases.const_data_ptr<float>() + number * grad_bias.numel());
     plan.primitive.execute(piece.stream(), arguments);
     piece.write_back(plan.filter, result, to);
   }
@@ -513,6 +541,10 @@ std::int64_t weight_part_length(std::int64_t images, std::size_t weight_bytes) {
 
 }  // namespace
 
+bool has_onednn_conv(DType dtype) {
+  return dtype == DType::kF32 || (dtype == DType::kBF16 && has_onednn_gemm(dtype));
+}
+
 bool onednn_conv2d(const Tensor& out, const Tensor& a, const Tensor& weight, const Tensor& bias,
                    const ConvOptions& options) {
   const Shape shape(a, weight, out, options);
@@ -524,6 +556,9 @@ bool onednn_conv2d(const Tensor& out, const Tensor& a, const Tensor& weight, con
 
 bool onednn_conv2d_backward_input(const Tensor& grad_input, const Tensor& grad_output,
                                   const Tensor& weight, const ConvOptions& options) {
+  // oneDNN would compute 16 channels; columns of a few take less.
+  constexpr std::int64_t kFew = 8;
+  if (options.groups == 1 && weight.size(1) < kFew) return false;
   const Shape shape(grad_input, weight, grad_output, options);
   const auto parts = cut(shape, part_length(shape.images()), shape.target[2]);
   return for_parts<InputPlan>(shape, parts, num_threads(), false,

@@ -133,36 +133,44 @@ HWY_INLINE V taken(D d, V found, V x, V factor) {
   return hn::IfThenElse(hn::Or(hn::Gt(x, found), hn::IsNaN(x)), x, found);  // NaN stays
 }
 
-// `count` windows side by side, in up to kVectors vectors that stay in registers.
+// Vectors of windows that stay in registers, and where each of them is: `step` elements on from the
+// one before in the plane, and `out_step` in the result.
+struct Vectors {
+  std::int64_t step, out_step;
+  std::int64_t count, last;  // windows kept of each, and of the last
+};
 template <Kind kKind, int kVectors, class D, typename T = hn::TFromD<D>>
 HWY_INLINE void some_windows(D d, const WindowLayout& layout, T* out, const T* row, const T* taps,
-                             T start, std::int64_t count) {
+                             T start, const Vectors& vectors) {
   using V = hn::Vec<D>;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const std::int64_t* const places = layout.places.data();
   const auto width = static_cast<std::int64_t>(layout.places.size());
+  const std::int64_t step = vectors.step;
   V found0 = hn::Set(d, start), found1 = found0, found2 = found0, found3 = found0;
   for (std::int64_t ky = 0; ky < layout.work.kernel.height; ++ky) {
     for (std::int64_t kx = 0; kx < width; ++kx) {
       const T* const x = row + places[kx];
       const V factor = kKind == Kind::kProducts ? hn::Set(d, *taps++) : found0;
       found0 = taken<kKind>(d, found0, hn::LoadU(d, x), factor);
-      if (kVectors > 1) found1 = taken<kKind>(d, found1, hn::LoadU(d, x + lanes), factor);
-      if (kVectors > 2) found2 = taken<kKind>(d, found2, hn::LoadU(d, x + 2 * lanes), factor);
-      if (kVectors > 3) found3 = taken<kKind>(d, found3, hn::LoadU(d, x + 3 * lanes), factor);
+      if (kVectors > 1) found1 = taken<kKind>(d, found1, hn::LoadU(d, x + step), factor);
+      if (kVectors > 2) found2 = taken<kKind>(d, found2, hn::LoadU(d, x + 2 * step), factor);
+      if (kVectors > 3) found3 = taken<kKind>(d, found3, hn::LoadU(d, x + 3 * step), factor);
     }
     row += layout.work.dilation.height * layout.row_elements;
   }
-  const auto store = [&](V found, std::int64_t first) {
-    if (first + lanes <= count) return hn::StoreU(found, d, out + first);
+  const auto store = [&](V found, int vector) {
+    T* const to = out + vector * vectors.out_step;
+    const std::int64_t count = vector == kVectors - 1 ? vectors.last : vectors.count;
+    if (count == lanes) return hn::StoreU(found, d, to);
     HWY_ALIGN T rest[hn::MaxLanes(d)];
     hn::Store(found, d, rest);
-    std::copy_n(rest, count - first, out + first);
+    std::copy_n(rest, count, to);
   };
   store(found0, 0);
-  if (kVectors > 1) store(found1, lanes);
-  if (kVectors > 2) store(found2, 2 * lanes);
-  if (kVectors > 3) store(found3, 3 * lanes);
+  if (kVectors > 1) store(found1, 1);
+  if (kVectors > 2) store(found2, 2);
+  if (kVectors > 3) store(found3, 3);
 }
 
 template <Kind kKind, typename T>
@@ -174,22 +182,33 @@ void walk(const WindowLayout& layout, void* out, const void* room, const void* t
   const T start = kKind == Kind::kLargest ? -std::numeric_limits<T>::infinity()
                   : bias != nullptr       ? *static_cast<const T*>(bias)
                                           : T(0);
-  const auto* factors = static_cast<const T*>(taps);
-  T* to = static_cast<T*>(out);
-  for (std::int64_t y = 0; y < w.out_height; ++y, to += w.out_width) {
-    const T* const row = static_cast<const T*>(room) + y * w.stride.height * layout.row_elements;
-    for (std::int64_t x = 0; x < w.out_width; x += 4 * lanes) {
-      const std::int64_t count = std::min(4 * lanes, w.out_width - x);
-      if (count > 3 * lanes)
-        some_windows<kKind, 4>(d, layout, to + x, row + x, factors, start, count);
-      else if (count > 2 * lanes)
-        some_windows<kKind, 3>(d, layout, to + x, row + x, factors, start, count);
-      else if (count > lanes)
-        some_windows<kKind, 2>(d, layout, to + x, row + x, factors, start, count);
-      else
-        some_windows<kKind, 1>(d, layout, to + x, row + x, factors, start, count);
-    }
+  const std::int64_t pitch = w.stride.height * layout.row_elements;
+  const auto run = [&](std::int64_t y, std::int64_t x, std::int64_t count, const Vectors& vectors) {
+    T* const to = static_cast<T*>(out) + y * w.out_width + x;
+    const T* const row = static_cast<const T*>(room) + y * pitch + x;
+    const auto* const factors = static_cast<const T*>(taps);
+    if (count == 4) some_windows<kKind, 4>(d, layout, to, row, factors, start, vectors);
+    if (count == 3) some_windows<kKind, 3>(d, layout, to, row, factors, start, vectors);
+    if (count == 2) some_windows<kKind, 2>(d, layout, to, row, factors, start, vectors);
+    if (count == 1) some_windows<kKind, 1>(d, layout, to, row, factors, start, vectors);
+  };
+  // One vector alone would wait for each sum before the next: several rows of the result go
+  // together, or vectors of one row.
+  constexpr std::int64_t kTogether = 4;
+  if (w.out_height >= kTogether || w.out_width <= lanes) {
+    for (std::int64_t y = 0; y < w.out_height; y += kTogether)
+      for (std::int64_t x = 0; x < w.out_width; x += lanes) {
+        const std::int64_t kept = std::min(lanes, w.out_width - x);
+        run(y, x, std::min(kTogether, w.out_height - y), {pitch, w.out_width, kept, kept});
+      }
+    return;
   }
+  for (std::int64_t y = 0; y < w.out_height; ++y)
+    for (std::int64_t x = 0; x < w.out_width; x += kTogether * lanes) {
+      const std::int64_t rest = w.out_width - x;
+      const std::int64_t count = std::min(kTogether, (rest + lanes - 1) / lanes);
+      run(y, x, count, {lanes, lanes, lanes, std::min(lanes, rest - (count - 1) * lanes)});
+    }
 }
 
 template <typename T>
