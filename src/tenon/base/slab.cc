@@ -21,4 +21,8 @@ SlabChunk::SlabChunk(std::size_t bytes, std::size_t alignment) : bytes_(bytes) {
 
 void SlabChunk::Free::operator()(void* memory) const { std::free(memory); }
 
+void SlabChunk::add_to(std::vector<SlabChunk>& chunks, std::size_t bytes, std::size_t alignment) {
+  chunks.emplace_back(bytes, alignment);
+}
+
 }  // namespace tenon

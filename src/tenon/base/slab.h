@@ -19,6 +19,9 @@ class SlabChunk {
 
   // Throws std::bad_alloc.
   SlabChunk(std::size_t bytes, std::size_t alignment);
+  // One more; not inline, since every type of node has a slab.
+  [[gnu::cold]] static void add_to(std::vector<SlabChunk>& chunks, std::size_t bytes,
+                                   std::size_t alignment);
   void* begin() const { return memory_.get(); }
   std::size_t bytes() const { return bytes_; }
 
@@ -131,7 +134,7 @@ class Slab {
     return std::max(kFirstNodes, std::min(capacity(), kMostNodes));
   }
   void add_chunk(std::size_t nodes) {
-    chunks_.emplace_back(nodes * sizeof(Node), alignof(Node));
+    SlabChunk::add_to(chunks_, nodes * sizeof(Node), alignof(Node));
     capacity_bytes_ += nodes * sizeof(Node);
   }
 

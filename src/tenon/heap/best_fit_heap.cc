@@ -7,6 +7,8 @@
 
 namespace tenon {
 
+BestFitHeap::~BestFitHeap() = default;
+
 Block* BestFitHeap::add_extent(std::uint64_t offset, std::uint64_t size, bool backed) {
   TENON_CHECK(size > 0, "an extent needs a size");
   Block* block = make_block();

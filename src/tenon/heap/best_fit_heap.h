@@ -49,13 +49,14 @@ class BestFitHeap {
   using BlocksByOffset = std::set<Block*, ByOffset>;
 
   BestFitHeap() = default;
+  [[gnu::cold]] ~BestFitHeap();
   BestFitHeap(const BestFitHeap&) = delete;
   BestFitHeap& operator=(const BestFitHeap&) = delete;
 
   // A new extent as one free block, backed or not. Extents must not overlap (not checked).
-  Block* add_extent(std::uint64_t offset, std::uint64_t size, bool backed = true);
+  [[gnu::cold]] Block* add_extent(std::uint64_t offset, std::uint64_t size, bool backed = true);
   // Requires: the block is free and is its whole extent.
-  void remove_extent(Block* block);
+  [[gnu::cold]] void remove_extent(Block* block);
 
   // The best-fitting backed block, cut to `size`: a rest of at least `min_rest` bytes stays free, a
   // smaller one stays with the block. Null when nothing fits. If the smallest block that is large
@@ -99,7 +100,7 @@ class BestFitHeap {
   Block* split_free(Block* block, std::uint64_t size);
   // After this the next `cuts` cuts, and as many changes of backing, allocate nothing. Throws
   // std::bad_alloc; then nothing has changed.
-  void reserve_cuts(std::size_t cuts);
+  [[gnu::cold]] void reserve_cuts(std::size_t cuts);
 
   // --- Pages. A free block changes its backing as a whole (cut it first) and merges with
   // neighbours that are then alike; returns the result.

@@ -58,19 +58,19 @@ class BuddyHeap {
   static std::uint64_t size_of(Handle block) { return block->size(); }
 
   // Requires: a power of two.
-  explicit BuddyHeap(std::uint64_t min_block_bytes = 256);
+  [[gnu::cold]] explicit BuddyHeap(std::uint64_t min_block_bytes = 256);
   BuddyHeap(const BuddyHeap&) = delete;
   BuddyHeap& operator=(const BuddyHeap&) = delete;
 
   // A new extent as one free block, its root, which stays its name. Requires: the size is a power
   // of two, at least the minimum block.
-  BuddyBlock* add_extent(std::uint64_t offset, std::uint64_t size);
+  [[gnu::cold]] BuddyBlock* add_extent(std::uint64_t offset, std::uint64_t size);
   // Whether nothing in the extent is in use.
   static bool is_wholly_free(const BuddyBlock* root) {
     return root->state == BuddyBlock::State::kFree;
   }
   // Requires: is_wholly_free(root).
-  void remove_extent(BuddyBlock* root);
+  [[gnu::cold]] void remove_extent(BuddyBlock* root);
 
   // What a request takes: the power of two that holds size and alignment.
   std::uint64_t rounded(std::uint64_t size, std::uint64_t alignment = 1) const {
@@ -84,7 +84,7 @@ class BuddyHeap {
 
   // A used block joins its buddy above, and so on, until it is large enough; the block that they
   // are has another handle. Null: a buddy is not free or lies below, and nothing has changed.
-  BuddyBlock* extend(BuddyBlock* block, std::uint64_t size);
+  [[gnu::cold]] BuddyBlock* extend(BuddyBlock* block, std::uint64_t size);
 
   // Bytes free in all, in the largest free block, in the smallest block there can be, and in the
   // books.
@@ -116,7 +116,8 @@ class BuddyHeap {
   void push(BuddyBlock* block);
   void unlink(BuddyBlock* block);
   void split(BuddyBlock* block);
-  std::uint64_t check_tree(const BuddyBlock* block, std::array<std::uint64_t, 64>& counts) const;
+  [[gnu::cold]] std::uint64_t check_tree(const BuddyBlock* block,
+                                         std::array<std::uint64_t, 64>& counts) const;
 
   const int min_order_;
   std::array<BuddyBlock*, 64> free_ = {};  // by order

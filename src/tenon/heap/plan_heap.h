@@ -119,15 +119,15 @@ class PlanHeap {
   // Belongs to the policy.
   void set_context(std::size_t index, void* context) { blocks_[index].context = context; }
   // The blocks in use, lowest first.
-  std::vector<PlanBlock*> in_use_by_offset() const;
+  [[gnu::cold]] std::vector<PlanBlock*> in_use_by_offset() const;
 
   // What is in use: O(slots).
-  bool any_in_use() const;
+  [[gnu::cold]] bool any_in_use() const;
   std::uint64_t used_bytes() const;
   std::uint64_t size_bytes() const { return size_bytes_; }
   std::uint64_t free_bytes() const { return size_bytes_ - used_bytes(); }
   // The next slot's size if that may be served now, else 0.
-  std::uint64_t largest_free() const;
+  [[gnu::cold]] std::uint64_t largest_free() const;
   [[gnu::cold]] void check_invariants() const;
 
  private:

@@ -23,7 +23,7 @@ Directory& directory() {
 void raw_holders_before_fork() { directory().mutex.lock(); }
 void raw_holders_after_fork() { directory().mutex.unlock(); }
 
-void RawHolder::enrol() {
+[[gnu::cold]] void RawHolder::enrol() {
   if (is_enrolled_.load(std::memory_order_relaxed)) return;
   Directory& all = directory();
   const std::lock_guard lock(all.mutex);
@@ -32,7 +32,7 @@ void RawHolder::enrol() {
   is_enrolled_.store(true, std::memory_order_relaxed);
 }
 
-void RawHolder::leave() {
+[[gnu::cold]] void RawHolder::leave() {
   if (!is_enrolled_.load(std::memory_order_relaxed)) return;
   Directory& all = directory();
   const std::lock_guard lock(all.mutex);
@@ -106,7 +106,7 @@ void RawTable::forget(const void* data) {
   for (Kind& kind : kinds_) static_cast<void>(kind.contexts.take(data));
 }
 
-bool RawTable::holds(const void* data) const {
+[[gnu::cold]] bool RawTable::holds(const void* data) const {
   const std::lock_guard lock(lock_);
   return std::any_of(kinds_.begin(), kinds_.end(),
                      [&](const Kind& kind) { return kind.contexts.find(data) != nullptr; });

@@ -99,6 +99,9 @@ struct VulkanDeviceFunctions {
 };
 #undef TENON_VULKAN_MEMBER
 
+// The driver allocates its own records by itself.
+inline constexpr const VkAllocationCallbacks* kNoCallbacks = nullptr;
+
 // "VK_ERROR_DEVICE_LOST".
 std::string_view vulkan_result_name(VkResult result);
 

@@ -1,11 +1,6 @@
 #include "tenon/device/vulkan/vulkan_kernels.h"
 
 namespace tenon {
-namespace {
-
-const VkAllocationCallbacks* const kNoCallbacks = nullptr;
-
-}  // namespace
 
 VulkanKernels::~VulkanKernels() {
   const VulkanDeviceFunctions& vk = vulkan_.functions();

@@ -3,7 +3,6 @@
 namespace tenon {
 namespace {
 
-const VkAllocationCallbacks* const kNoCallbacks = nullptr;
 constexpr VkDescriptorType kType = VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER;
 
 }  // namespace

@@ -72,10 +72,10 @@ class MemoryPool {
   // What was done so far, and bytes held, free, and free in one piece. check_invariants() throws
   // InternalError; O(blocks).
   MemoryPoolStats stats() const { return statistics(); }  // the name of all other allocators
-  MemoryPoolStats statistics() const;
+  [[gnu::cold]] MemoryPoolStats statistics() const;
   std::uint64_t reserved_bytes() const;      // in chunks
   std::uint64_t free_bytes() const;
-  std::uint64_t largest_free_bytes() const;
+  [[gnu::cold]] std::uint64_t largest_free_bytes() const;
   [[gnu::cold]] void check_invariants() const;
 
  private:

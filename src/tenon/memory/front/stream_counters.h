@@ -24,8 +24,8 @@ struct Counts {
   Pair active() const { return used.current() + pending; }
   Pair highest_active() const { return active_peak > used.peak ? active_peak : used.peak; }
   void raise_active_peak() { active_peak = active() > active_peak ? active() : active_peak; }
-  void reset_peaks();
-  void add_to(AllocatorStats& out, StatPool pool) const;
+  [[gnu::cold]] void reset_peaks();
+  [[gnu::cold]] void add_to(AllocatorStats& out, StatPool pool) const;
 };
 
 // Counts driver memory, of all pools and of one: bytes more, or fewer; pieces more, or fewer, each
@@ -123,9 +123,9 @@ class StreamCounters {
   void join(PeakBoard* board);
   void publish();
   PeakBoard::Levels peaks() const;
-  void reset_peaks();  // and publishes
+  [[gnu::cold]] void reset_peaks();  // and publishes
   // Adds currents and totals; peaks are this stream's own.
-  void add_to(AllocatorStats& out) const;
+  [[gnu::cold]] void add_to(AllocatorStats& out) const;
   // One of several streams' share, which it publishes.
   void add_share(AllocatorStats& out) {
     publish();

@@ -79,11 +79,11 @@ class LocalAccount {
   std::uint32_t operations() const { return allocated_[2] + bound_[2] - peak_[2]; }
 
   // --- As StreamCounters.
-  void join(PeakBoard* board);
+  [[gnu::cold]] void join(PeakBoard* board);
   void publish();
   PeakBoard::Levels peaks();
   void reset_peaks();
-  void add_share(AllocatorStats& out);
+  [[gnu::cold]] void add_share(AllocatorStats& out);
 
  private:
   static constexpr std::uint32_t kFull = std::uint32_t{1} << 31;
@@ -110,9 +110,9 @@ class LocalAccount {
   bool has_drifted(std::int64_t more) const { return std::abs(drift(more)) >= allowed_drift_; }
   PeakBoard::Levels levels(std::int64_t Stat::*which) const;
   void begin_anew();
-  void go_on();  // publishes, where bytes have drifted
-  void settle();      // sums_ has all; restart() must follow
-  void restart();
+  [[gnu::cold]] void go_on();  // publishes, where bytes have drifted
+  [[gnu::cold]] void settle();  // sums_ has all; restart() must follow
+  [[gnu::cold]] void restart();
 
   // What an allocation or a free writes comes first, on one cache line with the lock.
   Counts allocated_ = {};
@@ -132,7 +132,7 @@ class LocalAccount {
 // read at every allocation.
 class alignas(64) Accounts {
  public:
-  Accounts() { board_.add(strangers_); }
+  [[gnu::cold]] Accounts() { board_.add(strangers_); }
 
   // Freed by threads without an account.
   void count_freed(std::uint64_t bytes, std::uint64_t requested);

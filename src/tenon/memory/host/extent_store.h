@@ -86,19 +86,19 @@ class ExtentStore {
   Block* take(std::uint64_t size_bytes);
   // The same after adding an extent, of at least `extent_bytes`; null when the driver has no
   // memory, or the limit forbids it.
-  Block* grow_and_take(std::uint64_t size_bytes, std::uint64_t extent_bytes);
+  [[gnu::cold]] Block* grow_and_take(std::uint64_t size_bytes, std::uint64_t extent_bytes);
   // Extents that have decayed go back to the driver, and into `released`; those for which
   // `released` has no room stay until a later call.
   void release(Block* block, std::vector<Released>& released) noexcept;
   // All wholly free extents go back to the driver, one after the other into `released`. Throws
   // DeviceError when the driver refuses one; those not yet given back stay.
-  void release_free_extents(std::vector<Released>& released);
+  [[gnu::cold]] void release_free_extents(std::vector<Released>& released);
 
   // To be called once every limits().idle_ns: what has been free since the last call but one goes
   // back to the driver, whole extents altogether, of others the whole huge pages inside.
-  void decay(std::vector<Released>& released);
+  [[gnu::cold]] void decay(std::vector<Released>& released);
   // The same with all that is free, at once; and what was in use before is forgotten.
-  void purge();
+  [[gnu::cold]] void purge();
 
   static void* address_of(const Block* block) {
     const auto* extent = static_cast<const Extent*>(block->owner);
@@ -106,7 +106,7 @@ class ExtentStore {
   }
   HostAllocator& allocator() const { return allocator_; }
   Stream stream() const { return stream_; }
-  std::uint64_t largest_free_bytes() const;
+  [[gnu::cold]] std::uint64_t largest_free_bytes() const;
   [[gnu::cold]] void check_invariants() const;
 
   // Around fork(2).
@@ -138,14 +138,14 @@ class ExtentStore {
   static Pages pages_inside(const Block* block);
 
   Block* take_locked(std::uint64_t size_bytes);
-  void add_extent(std::unique_ptr<Extent> extent);
+  [[gnu::cold]] void add_extent(std::unique_ptr<Extent> extent);
   void use(const Block* block);
   void fit_closely();
   [[gnu::cold]] std::vector<const Block*> free_blocks_from_the_end() const;
   void set_resident(Extent& extent, std::uint64_t page, bool now);
-  void give_back(std::size_t index, std::vector<Released>& released);
+  [[gnu::cold]] void give_back(std::size_t index, std::vector<Released>& released);
   void give_back_old_extents(std::uint64_t until, std::vector<Released>& released);
-  void purge_freed(std::uint64_t after, std::uint64_t until);
+  [[gnu::cold]] void purge_freed(std::uint64_t after, std::uint64_t until);
 
   HostAllocator& allocator_;
   Backend& backend_;

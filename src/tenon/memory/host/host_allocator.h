@@ -100,7 +100,7 @@ class HostAllocator final : public DeviceAllocator {
                 host::ReleaseReport& report);
   // Whether the driver has refused, or else the allocator's own limit does.
   bool is_of_driver(std::size_t size_bytes) const;
-  [[noreturn]] void give_up(std::size_t size_bytes, Stream stream);
+  [[gnu::cold]] [[noreturn]] void give_up(std::size_t size_bytes, Stream stream);
 
   // --- Frees.
   static void free_block(void* context);

@@ -102,8 +102,8 @@ class HostThread::Heaps {
   void forget_the_dead() {
     Directory& directory = Directory::instance();
     const std::lock_guard lock(directory.mutex);
-    std::erase_if(entries, [&](const Entry& entry) {
-      return !directory.allocators.contains(entry.allocator_id);
+    std::erase_if(entries, [&living = directory.allocators](const Entry& entry) {
+      return !living.contains(entry.allocator_id);
     });
   }
 

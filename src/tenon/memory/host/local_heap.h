@@ -112,11 +112,11 @@ class LocalHeap {
   // with nothing changed.
   void reserve_span() { reserve_more(spans_); }
   // Requires: there is room, and the span has its memory.
-  void add_span(Span::Pointer span);
+  [[gnu::cold]] void add_span(Span::Pointer span);
 
   // Gives every wholly free span and all cached blocks back to the store, after the frees by other
   // threads. `released` collects what the store then gives back to the driver. O(free blocks).
-  void trim(std::vector<Released>& released);
+  [[gnu::cold]] void trim(std::vector<Released>& released);
 
   // True when nothing happened since this was asked last, for the first time.
   bool has_become_idle() {
@@ -152,7 +152,7 @@ class LocalHeap {
   static bool link_more(Span* span);
   void drain();
   void release_large(Block* block, std::vector<Released>& released);
-  void release_span(Span* span, std::vector<Released>& released);
+  [[gnu::cold]] void release_span(Span* span, std::vector<Released>& released);
 
   std::uint32_t operations_when_asked_ = 0;
   bool was_idle_ = false;

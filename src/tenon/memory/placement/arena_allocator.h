@@ -51,19 +51,19 @@ class ArenaHeap final : public PlacementHeap<ArenaHeap, arena::PooledBuffer> {
     using Classes = arena::BufferClasses;
     return choice == 0 ? Classes::bytes(Classes::of(size_bytes)) : 0;
   }
-  bool withdraw(Extent& chunk) override;
+  [[gnu::cold]] bool withdraw(Extent& chunk) override;
   Extent* surplus() const override {
     return surplus_ == nullptr ? nullptr : static_cast<Extent*>(surplus_->owner);
   }
-  std::uint64_t largest_free() const override;
+  [[gnu::cold]] std::uint64_t largest_free() const override;
 
  private:
-  void* give(Extent& chunk) override;
+  [[gnu::cold]] void* give(Extent& chunk) override;
   void for_each_block(const Extent& chunk, const Visit& visit) const override {
     auto* const buffer = static_cast<Handle>(chunk.first);
     visit(buffer, chunk_of(buffer), state_of(buffer->in_use));
   }
-  void check_placement() const override;
+  [[gnu::cold]] void check_placement() const override;
   bool order_after_users(Handle buffer);
   void keep(Handle buffer, bool may_be_reused);
 
@@ -84,10 +84,10 @@ class ArenaHeap final : public PlacementHeap<ArenaHeap, arena::PooledBuffer> {
 class ArenaAllocator final : public PlacementAllocator<ArenaHeap, ArenaOptions> {
  public:
   // Throws InvalidArgument for a `max_per_size` of 0.
-  explicit ArenaAllocator(Backend& backend, const ArenaOptions& options = {});
+  [[gnu::cold]] explicit ArenaAllocator(Backend& backend, const ArenaOptions& options = {});
 
  protected:
-  std::string advice() const override;
+  [[gnu::cold]] std::string advice() const override;
 
  private:
   IdleCache idle_cache_{*this};  // last

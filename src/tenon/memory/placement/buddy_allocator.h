@@ -22,7 +22,7 @@ struct BuddyConfig {
 // request rounded up. Where the driver has no room for that, it is the smallest that would do.
 class BuddyChunks final : public PlacementHeap<BuddyChunks, BuddyBlock> {
  public:
-  BuddyChunks(DeviceAllocator& allocator, Stream stream, const BuddyConfig& config);
+  [[gnu::cold]] BuddyChunks(DeviceAllocator& allocator, Stream stream, const BuddyConfig& config);
 
   static std::uint64_t offset_of(const BuddyBlock* block) { return block->offset; }
   static std::uint64_t size_of(const BuddyBlock* block) { return block->size(); }
@@ -33,7 +33,7 @@ class BuddyChunks final : public PlacementHeap<BuddyChunks, BuddyBlock> {
     return heap_.extend(block, size_bytes);
   }
 
-  std::uint64_t wanted_bytes(std::uint64_t size_bytes, int choice) const override {
+  [[gnu::cold]] std::uint64_t wanted_bytes(std::uint64_t size_bytes, int choice) const override {
     const std::uint64_t least = heap_.rounded(size_bytes);
     const std::uint64_t usual = std::max(config_.initial_pool_bytes, least);
     const auto allowed = [&](std::uint64_t bytes) {
@@ -43,7 +43,7 @@ class BuddyChunks final : public PlacementHeap<BuddyChunks, BuddyBlock> {
     if (choice == 0 && allowed(usual)) return usual;
     return choice <= 1 && allowed(least) ? least : 0;
   }
-  bool withdraw(Extent& chunk) override {
+  [[gnu::cold]] bool withdraw(Extent& chunk) override {
     auto* const root = static_cast<BuddyBlock*>(chunk.first);
     if (!BuddyHeap::is_wholly_free(root)) return false;
     heap_.remove_extent(root);
@@ -52,12 +52,12 @@ class BuddyChunks final : public PlacementHeap<BuddyChunks, BuddyBlock> {
   std::uint64_t largest_free() const override { return heap_.largest_free(); }
 
  private:
-  void* give(Extent& chunk) override {
+  [[gnu::cold]] void* give(Extent& chunk) override {
     BuddyBlock* root = heap_.add_extent(chunk.offset(), chunk.size_bytes);
     root->owner = &chunk;
     return root;
   }
-  void for_each_block(const Extent& chunk, const Visit& visit) const override {
+  [[gnu::cold]] void for_each_block(const Extent& chunk, const Visit& visit) const override {
     BuddyHeap::for_each_leaf(static_cast<BuddyBlock*>(chunk.first), [&](BuddyBlock* block) {
       visit(block, chunk_of(block), state_of(block->state == BuddyBlock::State::kUsed));
     });

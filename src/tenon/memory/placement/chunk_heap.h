@@ -63,7 +63,7 @@ class PlacementHeap : public ChunkHeap {
     const auto block = static_cast<Handle>(handle);
     return {H::address_of(block), H::size_of(block), block->requested, H::offset_of(block)};
   }
-  void* place(std::size_t size_bytes, bool) override {
+  [[gnu::cold]] void* place(std::size_t size_bytes, bool) override {
     return counted(self().place_block(size_bytes), size_bytes);
   }
   [[gnu::noinline]] void release(void* handle) override {
@@ -74,7 +74,7 @@ class PlacementHeap : public ChunkHeap {
     counters.count_released(size, requested);
   }
   // Within the block, and beyond it where the placement extends blocks.
-  void* extend(void* handle, std::size_t size_bytes) override {
+  [[gnu::cold]] void* extend(void* handle, std::size_t size_bytes) override {
     auto block = static_cast<Handle>(handle);
     const std::uint64_t size = H::size_of(block);
     const std::uint64_t requested = block->requested;

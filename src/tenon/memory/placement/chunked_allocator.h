@@ -37,7 +37,7 @@ class ChunkedAllocator : public SegmentFront {
 template <typename H, typename Config>
 class PlacementAllocator : public FastPath<H, ChunkedAllocator> {
  public:
-  std::string name() const final { return name_; }
+  [[gnu::cold]] std::string name() const final { return name_; }
 
  protected:
   // `name`: the policy's, a literal.
@@ -51,7 +51,7 @@ class PlacementAllocator : public FastPath<H, ChunkedAllocator> {
   const Config& config() const { return config_; }
 
  private:
-  std::unique_ptr<FrontHeap> make_heap(Stream stream) override {
+  [[gnu::cold]] std::unique_ptr<FrontHeap> make_heap(Stream stream) override {
     return std::make_unique<H>(*this, stream, config_);
   }
 

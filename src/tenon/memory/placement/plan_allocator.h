@@ -9,6 +9,8 @@
 
 namespace tenon {
 
+extern template class FastPath<PlanPlacement, ChunkedAllocator>;
+
 // Serves each stream from one segment of exactly the planned size. A request costs a comparison and
 // a look at the few slots that its range was last used by.
 // The plan may lack a request (another size, a block that lives too long, a stream that was not
@@ -20,7 +22,7 @@ namespace tenon {
 class PlanAllocator final : public PlacementAllocator<PlanPlacement, PlanConfig> {
  public:
   // Throws InvalidArgument for a null plan. `plan` must outlive the allocator.
-  PlanAllocator(Backend& backend, const Plan* plan, std::uint64_t limit_bytes = 0);
+  [[gnu::cold]] PlanAllocator(Backend& backend, const Plan* plan, std::uint64_t limit_bytes = 0);
 
   std::size_t alignment() const override;
 

@@ -3,8 +3,13 @@
 #include "tenon/base/align.h"
 #include "tenon/base/check.h"
 #include "tenon/base/hash.h"
+#include "tenon/memory/placement/plan_allocator.h"
 
 namespace tenon {
+
+// Here, where the heap is compiled for speed.
+template class FastPath<PlanPlacement, ChunkedAllocator>;
+
 namespace {
 
 template <typename Sizes>

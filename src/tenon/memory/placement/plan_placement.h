@@ -80,7 +80,7 @@ class PlanPlacement final : public PlacementHeap<PlanPlacement, PlanBlock> {
   bool can_borrow() const override {
     return range_ != nullptr && heap_.has_value() && !has_memory() && range_->chunk() != nullptr;
   }
-  void borrow() override;
+  [[gnu::cold]] void borrow() override;
   const Extent* borrowed() const override { return extents().empty() ? borrowed_.get() : nullptr; }
   using ExtentHeap::blocks_of;
   bool withdraw(Extent&) override {
@@ -98,7 +98,7 @@ class PlanPlacement final : public PlacementHeap<PlanPlacement, PlanBlock> {
   static constexpr std::size_t kMemory = 4;  // sizes that identify a place in the plan: any few
   using Sizes = std::array<std::uint64_t, kMemory>;
 
-  void* give(Extent& chunk) override;
+  [[gnu::cold]] void* give(Extent& chunk) override;
   // Its blocks lie in the chunk, brought by this heap or by another.
   void use(Extent& chunk);
   void for_each_block(const Extent&, const Visit& visit) const override {

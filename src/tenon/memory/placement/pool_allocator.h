@@ -46,7 +46,7 @@ class PoolHeap final : public PlacementHeap<PoolHeap, Block> {
     return block;
   }
 
-  std::uint64_t wanted_bytes(std::uint64_t size_bytes, int choice) const override {
+  [[gnu::cold]] std::uint64_t wanted_bytes(std::uint64_t size_bytes, int choice) const override {
     const std::uint64_t rounded = align_up(size_bytes, kChunkStepBytes);
     if (choice == 0 && config_.grows_by_shares) return growth_bytes(extent_bytes(), rounded);
     if (choice == 0)
@@ -54,7 +54,7 @@ class PoolHeap final : public PlacementHeap<PoolHeap, Block> {
     return choice == 1 ? rounded : 0;
   }
   bool replaces_free_chunks() const override { return config_.grows_by_shares; }
-  bool withdraw(Extent& chunk) override {
+  [[gnu::cold]] bool withdraw(Extent& chunk) override {
     auto* const first = static_cast<Block*>(chunk.first);
     if (first->state != Block::State::kFree || first->next != nullptr) return false;
     heap_.remove_extent(first);
@@ -63,12 +63,12 @@ class PoolHeap final : public PlacementHeap<PoolHeap, Block> {
   std::uint64_t largest_free() const override { return heap_.largest_free(); }
 
  private:
-  void* give(Extent& chunk) override {
+  [[gnu::cold]] void* give(Extent& chunk) override {
     Block* first = heap_.add_extent(chunk.offset(), chunk.size_bytes);
     first->owner = &chunk;
     return first;
   }
-  void for_each_block(const Extent& chunk, const Visit& visit) const override {
+  [[gnu::cold]] void for_each_block(const Extent& chunk, const Visit& visit) const override {
     BestFitHeap::for_each_in_extent(static_cast<Block*>(chunk.first), [&](Block* block) {
       visit(block, chunk_of(block), state_of(block->state == Block::State::kUsed));
     });
@@ -84,7 +84,8 @@ class PoolHeap final : public PlacementHeap<PoolHeap, Block> {
 class PoolAllocator final : public PlacementAllocator<PoolHeap, PoolConfig> {
  public:
   // Throws InvalidArgument for a pool size of 0.
-  explicit PoolAllocator(Backend& backend, PoolConfig config = {}, std::uint64_t limit_bytes = 0);
+  [[gnu::cold]] explicit PoolAllocator(Backend& backend, PoolConfig config = {},
+                                       std::uint64_t limit_bytes = 0);
 
  private:
   IdleCache idle_cache_{*this};  // last

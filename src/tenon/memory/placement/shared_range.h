@@ -58,10 +58,10 @@ class SharedRange {
   Extent* chunk() const { return chunk_; }
   // Rises whenever the memory comes or goes, so that heaps see that what they knew is over.
   std::uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
-  void bring(Extent* chunk);
+  [[gnu::cold]] void bring(Extent* chunk);
   // True where no block is in use; then no claim succeeds until take_away.
   bool close_if_free();
-  void take_away();
+  [[gnu::cold]] void take_away();
 
   // Throws InternalError when the pieces do not agree with what was claimed.
   [[gnu::cold]] void check_invariants() const;

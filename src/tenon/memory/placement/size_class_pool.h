@@ -56,7 +56,7 @@ class SizeClassPool final : public Allocator, private Reclaimer {
   // Every free buffer goes back upstream.
   [[gnu::cold]] void trim();
 
-  SizeClassPoolStats stats() const;
+  [[gnu::cold]] SizeClassPoolStats stats() const;
   std::uint32_t max_per_size() const { return max_per_size_; }
 
  private:

@@ -33,7 +33,7 @@ class ScopeArena final : public Allocator {
   }
   // Throws InvalidPointer for a block of another allocator, InvalidArgument where the upstream
   // knows no streams.
-  void record_stream(const DataPtr& data, Stream stream);
+  [[gnu::cold]] void record_stream(const DataPtr& data, Stream stream);
 
   // Where its memory is, and the pool that lends it.
   Device device() const { return pool_->device(); }

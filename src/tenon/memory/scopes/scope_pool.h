@@ -140,20 +140,20 @@ class ScopePool : public std::enable_shared_from_this<ScopePool>, private Reclai
   // The upstream is gone, and its memory with it.
   void abandon();
   // The upstream, an adaptor, ends: idle chunks go back, and those with escapes lose its record.
-  void outlive(DataPtr (*unwrap)(DataPtr));
+  [[gnu::cold]] void outlive(DataPtr (*unwrap)(DataPtr));
 
   // --- When memory is short.
   [[gnu::cold]] std::string reclaim_name() const override;
   std::uint64_t idle_bytes() const override;
   void reclaim() override { release_free_chunks(); }
 
-  DataPtr from_upstream(std::uint32_t stream, std::uint64_t size_bytes);
+  [[gnu::cold]] DataPtr from_upstream(std::uint32_t stream, std::uint64_t size_bytes);
   bool try_add_chunk(std::uint32_t stream, std::uint64_t size_bytes);
   [[gnu::cold]] void add_chunk(std::uint32_t stream, std::uint64_t size_bytes);
-  bool all_free(std::uint32_t stream);
+  [[gnu::cold]] bool all_free(std::uint32_t stream);
   // Of one stream, else of all. Returns bytes.
   [[gnu::cold]] std::uint64_t release_free_chunks(std::optional<std::uint32_t> stream = {});
-  std::uint64_t layout_offset(const DataPtr& data) const;
+  [[gnu::cold]] std::uint64_t layout_offset(const DataPtr& data) const;
 
   Allocator& upstream_;
   const Device device_;

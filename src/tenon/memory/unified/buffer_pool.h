@@ -35,7 +35,7 @@ enum class SizeClass : std::uint8_t { kScalar, kSmall, kLarge };
 class BufferPool {
  public:
   // Its cached buffers count as inactive splits.
-  BufferPool(Lane& lane, Storage storage, SizeClass size_class);
+  [[gnu::cold]] BufferPool(Lane& lane, Storage storage, SizeClass size_class);
 
   Lane& lane() const { return lane_; }
   std::uint32_t stream() const;
@@ -65,7 +65,7 @@ class BufferPool {
   [[gnu::cold]] void remove_heap(BufferHeap* heap);
 
   std::uint64_t cached_bytes() const { return cached_.bytes(); }
-  std::uint64_t largest_free_bytes() const;
+  [[gnu::cold]] std::uint64_t largest_free_bytes() const;
   // Of the pool's buffers: bytes in use, and bytes in use or pending.
   struct Found {
     std::uint64_t in_use_bytes = 0;

@@ -73,7 +73,7 @@ class Completions {
   int count() const { return count_.load(std::memory_order_relaxed); }
 
  private:
-  Entry& add(std::uint32_t stream);
+  [[gnu::cold]] Entry& add(std::uint32_t stream);
 
   Backend& backend_;
   std::vector<std::unique_ptr<Entry>> entries_;  // by stream id

@@ -176,7 +176,7 @@ class UnifiedAllocator final : public DeviceAllocator {
   DataPtr obtain_slowly(const Request& request);
   Served try_to_serve(const Request& request, Growth* growth);
   DataPtr wrap(unified::Buffer* buffer, MemoryEvent event, const Request& request);
-  unified::Lane& make_lane(Stream stream);
+  [[gnu::cold]] unified::Lane& make_lane(Stream stream);
   void free_slowly(void* data);
 
   // --- Under the lane's lock.
@@ -196,18 +196,18 @@ class UnifiedAllocator final : public DeviceAllocator {
 
   // --- All below with all lanes locked.
   Served serve(const Request& request);
-  Served serve_by_eviction(const Request& request, Growth* growth);
+  [[gnu::cold]] Served serve_by_eviction(const Request& request, Growth* growth);
   std::uint64_t largest_acceptable(std::uint64_t size_bytes) const;
-  std::uint64_t heap_bytes(const unified::BufferPool& pool, const Request& request,
-                           bool under_pressure) const;
+  [[gnu::cold]] std::uint64_t heap_bytes(const unified::BufferPool& pool, const Request& request,
+                                         bool under_pressure) const;
   unified::Buffer* reuse(unified::BufferPool& pool, const Request& request);
   unified::Buffer* take_pending(unified::BufferPool& pool, const Request& request);
   enum class From : bool { kThisThread, kOtherThreads };
-  unified::Buffer* borrow(const Request& request, From whose);
+  [[gnu::cold]] unified::Buffer* borrow(const Request& request, From whose);
   bool passes(std::uint64_t more, std::uint64_t limit) const {
     return more > limit || supply_.reserved_bytes() > limit - more;
   }
-  bool grow(unified::BufferPool& pool, const Request& request);
+  [[gnu::cold]] bool grow(unified::BufferPool& pool, const Request& request);
   void put_back(unified::Buffer* buffer);
   bool settle(unified::Buffer* buffer);
   std::uint64_t settle_pending(unified::BufferPool& pool);
