@@ -273,7 +273,7 @@ if("tensor" IN_LIST TENON_COMPONENTS)
   # and arithmetic that only one side of a choice needs.
   set(derivatives ${TENON_SOURCE_DIR}/autograd/derivatives)
   set_source_files_properties(${kernels}/unary_blocks.cc ${kernels}/binary_blocks.cc
-    ${derivatives}/unary.cc ${derivatives}/loss.cc ${TENON_SOURCE_DIR}/ops/loss.cc PROPERTIES
+    ${kernels}/loss_blocks.cc ${derivatives}/unary.cc ${derivatives}/loss.cc PROPERTIES
     COMPILE_OPTIONS "-fno-math-errno;-fno-trapping-math" SKIP_PRECOMPILE_HEADERS ON)
   # Square roots that need not set errno can be vectorised. Updates have the same bits however their
   # elements are cut, so a product and a sum are two roundings everywhere.

@@ -10,7 +10,7 @@
 #include "tenon/base/parallel.h"
 #include "tenon/ops/binary.h"
 #include "tenon/ops/elementwise.h"
-#include "tenon/ops/kernels/cpu/blocks.h"
+#include "tenon/ops/kernels/cpu/loss_blocks.h"
 #include "tenon/ops/kernels/cpu/softmax_rows.h"
 #include "tenon/ops/reduce.h"
 #include "tenon/ops/select.h"
@@ -36,56 +36,66 @@ bool is_recorded(const Tensor& t) {
          !detail::thread_keys.excluded.has(DispatchKey::kAutograd);
 }
 
-// Computes f(a - b) for dense blocks in one pass. Requires: floating point.
-template <typename T, typename F>
-void of_differences(void* out, const void* const* in, std::int64_t count, F&& f) {
-  static const BlockFunction subtract = cpu::binary_block(Binary::kSub, dtype_of<T>());
-  subtract(out, in, count, nullptr);
-  auto* x = static_cast<T*>(out);
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i) x[i] = f(x[i]);
+// Sums of losses of two dense tensors of one shape and dtype, in pieces of one length and then by
+// pieces in order, so that threads change nothing. No loss is kept.
+Tensor summed_losses(const cpu::LossBlocks& blocks, const Tensor& a, const Tensor& b, bool mean,
+                     const double* numbers) {
+  constexpr std::int64_t kPiece = 16384, kBlock = 1024;
+  const DType dtype = a.dtype(), compute = compute_dtype(dtype);
+  const auto widen = tenon::detail::conversion_row(compute, dtype);
+  const auto item = static_cast<std::int64_t>(a.item_size());
+  const std::int64_t steps[2] = {sizeof(float), item};
+  const Tensor* both[2] = {&a, &b};
+  const char* from[2];
+  for (int k = 0; k < 2; ++k) from[k] = static_cast<const char*>(both[k]->const_data_ptr());
+  std::vector<double> totals(static_cast<std::size_t>((a.numel() + kPiece - 1) / kPiece));
+  const auto piece = [&](std::int64_t begin, std::int64_t end) {
+    const void* in[2] = {from[0] + begin * item, from[1] + begin * item};
+    if (dtype == compute) return blocks.sum(in, end - begin, numbers);
+    double total = 0;
+    alignas(64) float wide[2][kBlock];
+    for (std::int64_t at = begin; at < end; at += kBlock) {
+      for (int k = 0; k < 2; ++k) {
+        char* pair[2] = {reinterpret_cast<char*>(wide[k]), const_cast<char*>(from[k]) + at * item};
+        widen(pair, steps, std::min(kBlock, end - at));
+        in[k] = wide[k];
+      }
+      total += blocks.sum(in, std::min(kBlock, end - at), numbers);
+    }
+    return total;
+  };
+  parallel_for(0, static_cast<std::int64_t>(totals.size()), 2,
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t i = begin; i < end; ++i)
+                   totals[static_cast<std::size_t>(i)] =
+                       piece(i * kPiece, std::min(a.numel(), (i + 1) * kPiece));
+               });
+  double total = 0;
+  for (const double of_piece : totals) total += of_piece;
+  return full({}, mean ? total / static_cast<double>(a.numel()) : total, dtype);
 }
-struct Squares {
-  template <typename T>
-  static void run(void* out, const void* const* in, std::int64_t count, const double*) {
-    of_differences<T>(out, in, count, [](T x) { return x * x; });
-  }
-};
-struct Distances {
-  template <typename T>
-  static void run(void* out, const void* const* in, std::int64_t count, const double*) {
-    of_differences<T>(out, in, count, [](T x) { return std::abs(x); });
-  }
-};
-struct Huber {
-  template <typename T>
-  static void run(void* out, const void* const* in, std::int64_t count, const double* delta) {
-    const T limit = static_cast<T>(*delta);
-    of_differences<T>(out, in, count, [limit](T x) {
-      // x^2 / 2 below the limit, a line above it, without a branch.
-      const T distance = std::abs(x), near = distance < limit ? distance : limit;
-      return near * (distance - T(0.5) * near);
-    });
-  }
-};
 
-// False, and nothing is done, for what blocks do not compute: devices, integers, and what is
+// Undefined, and nothing is done, for what blocks do not compute: devices, integers, and what is
 // recorded.
-template <class Loss>
-bool pair_losses(Tensor& out, const Tensor& a, const Tensor& b, const double* numbers) {
+Tensor pair_losses(cpu::PairLoss loss, const Tensor& a, const Tensor& b, Reduction reduction,
+                   const double* numbers = nullptr) {
   const DType dtype = result_type(a, b), compute = compute_dtype(dtype);
-  if (!is_floating(dtype) || a.device() != Device{} || b.device() != Device{}) return false;
-  if (is_recorded(a) || is_recorded(b)) return false;
+  if (!is_floating(dtype) || a.device() != Device{} || b.device() != Device{}) return {};
+  if (is_recorded(a) || is_recorded(b)) return {};
+  const cpu::LossBlocks blocks = cpu::loss_blocks(loss, compute);
+  if (reduction != Reduction::kNone && a.sizes() == b.sizes() && a.dtype() == b.dtype() &&
+      a.is_contiguous() && b.is_contiguous())
+    return summed_losses(blocks, a, b, reduction == Reduction::kMean, numbers);
   ElementwisePlan plan;
-  plan.function = compute == DType::kF64 ? &Loss::template run<double> : &Loss::template run<float>;
+  plan.function = blocks.each;
   plan.input_count = 2;
   plan.input_dtypes = {compute, compute};
   plan.result_dtype = compute;
   plan.numbers = numbers;
   const DimVector sizes = broadcast_sizes(a.sizes(), b.sizes(), "loss");
-  out = elementwise_result(sizes, dtype, Device{}, {&a, &b});
+  const Tensor out = elementwise_result(sizes, dtype, Device{}, {&a, &b});
   run_elementwise(plan, out, {&a, &b});
-  return true;
+  return reduced(out, reduction);
 }
 
 // The dimension of the classes. Throws where the target's shape is not the input's without it.
@@ -309,23 +319,22 @@ Tensor detail::cross_entropy(const Tensor& logits, const Tensor& target, Reducti
 }
 
 Tensor detail::mse_loss(const Tensor& a, const Tensor& b, Reduction reduction) {
-  Tensor losses;
-  if (!pair_losses<Squares>(losses, a, b, nullptr)) losses = square(sub(a, b));
-  return reduced(losses, reduction);
+  const Tensor loss = pair_losses(cpu::PairLoss::kSquared, a, b, reduction);
+  return loss.defined() ? loss : reduced(square(sub(a, b)), reduction);
 }
 
 Tensor detail::l1_loss(const Tensor& a, const Tensor& b, Reduction reduction) {
-  Tensor losses;
-  if (!pair_losses<Distances>(losses, a, b, nullptr)) losses = abs(sub(a, b));
-  return reduced(losses, reduction);
+  const Tensor loss = pair_losses(cpu::PairLoss::kAbsolute, a, b, reduction);
+  return loss.defined() ? loss : reduced(abs(sub(a, b)), reduction);
 }
 
 Tensor detail::huber_loss(const Tensor& a, const Tensor& b, Reduction reduction, double delta) {
   if (!(delta > 0)) throw InvalidArgument(fmt::format("huber_loss: a delta of {}", delta));
-  Tensor losses;
-  if (pair_losses<Huber>(losses, a, b, &delta)) return reduced(losses, reduction);
+  if (const Tensor loss = pair_losses(cpu::PairLoss::kHuber, a, b, reduction, &delta);
+      loss.defined())
+    return loss;
   const Tensor distance = abs(sub(a, b));
-  losses = ops::where(le(distance, delta), mul(square(distance), 0.5),
+  const Tensor losses = ops::where(le(distance, delta), mul(square(distance), 0.5),
                               mul(sub(distance, 0.5 * delta), delta));
   return reduced(losses, reduction);
 }
