@@ -128,5 +128,48 @@ TEST(FusedTest, LossesOfPairsHaveTheSlopesOfTheirFormulas) {
     }
 }
 
+// All gradients, and that of the input alone.
+TEST(FusedTest, NormsHaveTheSlopesOfTheirFormulas) {
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16})
+    for (const std::int64_t width : {1, 5, 16, 33}) {
+      Generator generator(5);
+      const auto made = [&](IntList sizes) {
+        return to(randn(sizes, DType::kF64, generator), dtype);
+      };
+      const Tensor x = made({6, width}), image = made({3, 4, width}), w = made({width});
+      const Tensor b = made({width}), c = made({4}), e = made({4});
+      using Norm = std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)>;
+      const auto check = [&](const Norm& norm, const Tensor& in, const Tensor& weight,
+                             const Tensor& bias, const char* what) {
+        const double tolerance = dtype == DType::kF64 ? 1e-9 : dtype == DType::kF32 ? 1e-3 : 0.2;
+        const Tensor* all[] = {&in, &weight, &bias};
+        for (int i = 0; i < 3; ++i) {
+          const auto f = [&, i](const Tensor& t) {
+            const auto given = [&](int k) { return k == i ? t : to(*all[k], t.dtype()); };
+            return ops::square(norm(given(0), given(1), given(2)));
+          };
+          expect_near(gradient_of(f, leaf(*all[i]), false),
+                      gradient_of(f, leaf(to(*all[i], DType::kF64)), true), tolerance, what);
+        }
+      };
+      const auto layer = [&](auto& a, auto& v, auto& u) {
+        return ops::layer_norm(a, {width}, v, u);
+      };
+      const auto plain = [&](auto& a, auto& v, auto& u) {
+        return ops::mul(ops::layer_norm(a, {width}), ops::mul(v, u));
+      };
+      const auto rms = [&](auto& a, auto& v, auto& u) {
+        return ops::add(ops::rms_norm(a, {width}, v, 1e-2), u);
+      };
+      const auto group = [&](auto& a, auto& v, auto& u) {
+        return ops::group_norm(a, 2, v, u, 1e-2);
+      };
+      if (width > 1) check(layer, x, w, b, "layer_norm");
+      if (width > 1) check(plain, x, w, b, "layer_norm without a weight");
+      check(rms, x, w, b, "rms_norm");
+      check(group, image, c, e, "group_norm");
+    }
+}
+
 }  // namespace
 }  // namespace tenon::autograd

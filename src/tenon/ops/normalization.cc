@@ -51,7 +51,8 @@ Tensor parameter(const char* what, const Tensor& p, std::int64_t elements, DType
 
 const void* data_or_null(const Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; }
 
-// As normalize_rows, of 16-bit floats on the host: a row is widened in the cache.
+// As normalize_rows, of 16-bit floats on the host: rows are widened in the cache, and their results
+// are apart, since what is written would delay reading beside it.
 template <typename Statistics>
 Tensor normalize_narrow_rows(const Tensor& a, std::int64_t length, const Tensor& weight,
                              const Tensor& bias, Statistics&& statistics) {
@@ -66,7 +67,8 @@ Tensor normalize_narrow_rows(const Tensor& a, std::int64_t length, const Tensor&
   const std::int64_t rows = a.numel() / length;
   const std::int64_t together = std::max<std::int64_t>(1, 1024 / length);  // short ones
   const std::int64_t wide[2] = {sizeof(float), item}, narrow[2] = {item, sizeof(float)};
-  cpu::Workspaces rooms(static_cast<std::size_t>(together * length) * sizeof(float), rows);
+  const auto room_bytes = together * length * static_cast<std::int64_t>(sizeof(float));
+  cpu::Workspaces rooms(static_cast<std::size_t>(2 * room_bytes), rows);
   parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / length),
                [&](std::int64_t begin, std::int64_t end) {
                  char* const room = rooms.take();
@@ -78,10 +80,10 @@ Tensor normalize_narrow_rows(const Tensor& a, std::int64_t length, const Tensor&
                      char* const row = room + at * static_cast<std::int64_t>(sizeof(float));
                      double mean = 0, scale = 1;
                      statistics(functions, row, mean, scale);
-                     functions.affine(row, row, length, mean, scale, data_or_null(weight),
-                                      data_or_null(bias));
+                     functions.affine(row + room_bytes, row, length, mean, scale,
+                                      data_or_null(weight), data_or_null(bias));
                    }
-                   char* written[2] = {to + i * length * item, room};
+                   char* written[2] = {to + i * length * item, room + room_bytes};
                    store(written, narrow, count);
                  }
                  rooms.give(room);
@@ -139,20 +141,41 @@ bool has_long_planes(const Tensor& a) {
          a.numel() >= kLong * a.size(0) * a.size(1);
 }
 
-// x * factor + shift, the two of each plane as numbers(plane) gives them. Requires: dense.
+// x * factor + shift, the two of each plane as numbers(plane) gives them. 16-bit floats are widened
+// in pieces. Requires: dense.
 template <typename Numbers>
 Tensor by_planes(const Tensor& a, Numbers&& numbers) {
+  constexpr std::int64_t kPiece = 2048;
   const std::int64_t planes = a.size(0) * a.size(1), length = a.numel() / planes;
   const Tensor out = empty(a.sizes(), a.dtype());
-  const auto scale = cpu::row_functions(a.dtype()).scale;
-  const auto bytes = length * static_cast<std::int64_t>(a.item_size());
-  const auto* from = static_cast<const char*>(a.const_data_ptr());
+  const DType compute = compute_dtype(a.dtype());
+  const auto scale = cpu::row_functions(compute).scale;
+  const auto load = tenon::detail::conversion_row(compute, a.dtype());
+  const auto store = tenon::detail::conversion_row(a.dtype(), compute);
+  const auto item = static_cast<std::int64_t>(a.item_size());
+  const std::int64_t bytes = length * item;
+  const std::int64_t wide[2] = {sizeof(float), item}, narrow[2] = {item, sizeof(float)};
+  auto* from = static_cast<char*>(const_cast<void*>(a.const_data_ptr()));
   auto* to = static_cast<char*>(out.data_ptr());
   parallel_for(0, planes, std::max<std::int64_t>(1, 16384 / length),
                [&](std::int64_t begin, std::int64_t end) {
+                 alignas(64) float room[2][kPiece];
+                 char* const widened = reinterpret_cast<char*>(room[0]);
+                 char* const scaled = reinterpret_cast<char*>(room[1]);
                  for (std::int64_t i = begin; i < end; ++i) {
                    const auto [factor, shift] = numbers(i);
-                   scale(to + i * bytes, from + i * bytes, length, factor, shift);
+                   if (a.dtype() == compute) {
+                     scale(to + i * bytes, from + i * bytes, length, factor, shift);
+                     continue;
+                   }
+                   for (std::int64_t at = 0; at < length; at += kPiece) {
+                     const std::int64_t count = std::min(kPiece, length - at);
+                     char* read[2] = {widened, from + i * bytes + at * item};
+                     load(read, wide, count);
+                     scale(scaled, widened, count, factor, shift);
+                     char* written[2] = {to + i * bytes + at * item, scaled};
+                     store(written, narrow, count);
+                   }
                  }
                });
   return out;
@@ -172,13 +195,26 @@ Tensor normalize_groups(const Tensor& a, std::int64_t groups, const Tensor& weig
   const std::int64_t rows = a.size(0) * groups, length = a.numel() / rows;
   const Tensor statistics = empty({rows, 2}, DType::kF64);
   auto* found = statistics.data_ptr<double>();
-  const auto moments = cpu::row_functions(a.dtype()).moments;
-  const RowView view(a.view({rows, length}), -1);
-  view.for_each([&](std::int64_t i, const char* row) {
-    double variance = 0;
-    moments(row, length, found + 2 * i, &variance);
-    found[2 * i + 1] = 1 / std::sqrt(variance + eps);
-  });
+  const DType compute = compute_dtype(a.dtype());
+  const auto moments = cpu::row_functions(compute).moments;
+  const auto load = tenon::detail::conversion_row(compute, a.dtype());
+  const auto item = static_cast<std::int64_t>(a.item_size());
+  const std::int64_t wide[2] = {sizeof(float), item};
+  auto* from = static_cast<char*>(const_cast<void*>(a.const_data_ptr()));
+  cpu::Workspaces rooms(
+      a.dtype() == compute ? 0 : static_cast<std::size_t>(length) * sizeof(float), rows);
+  parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / length),
+               [&](std::int64_t begin, std::int64_t end) {
+                 char* const room = rooms.take();
+                 for (std::int64_t i = begin; i < end; ++i) {
+                   char* read[2] = {room, from + i * length * item};
+                   if (a.dtype() != compute) load(read, wide, length);
+                   double variance = 0;
+                   moments(a.dtype() == compute ? read[1] : room, length, found + 2 * i, &variance);
+                   found[2 * i + 1] = 1 / std::sqrt(variance + eps);
+                 }
+                 rooms.give(room);
+               });
   const std::int64_t channels = a.size(1), of_group = channels / groups;
   return by_planes(a, [&](std::int64_t plane) {
     const double* const of = found + 2 * (plane / of_group);
@@ -252,10 +288,8 @@ Tensor detail::group_norm(const Tensor& a, std::int64_t groups, const Tensor& we
   const std::int64_t length = rows == 0 ? 0 : a.numel() / rows;
   if (has_long_planes(a)) {
     const DType compute = compute_dtype(a.dtype());
-    return to(normalize_groups(to(a, compute), groups,
-                               parameter("group_norm", weight, a.size(1), compute),
-                               parameter("group_norm", bias, a.size(1), compute), eps),
-              a.dtype());
+    return normalize_groups(a, groups, parameter("group_norm", weight, a.size(1), compute),
+                            parameter("group_norm", bias, a.size(1), compute), eps);
   }
   Tensor out = normalize_rows("group_norm", vulkan::Rows::kLayerNorm, eps, a, length, {}, {},
                               centred(length, eps));
@@ -292,7 +326,7 @@ Tensor detail::batch_norm(const Tensor& a, const Tensor& running_mean, const Ten
   if (weight.defined()) scale = mul(scale, to(weight, compute));
   Tensor shift = neg(mul(to(mean, compute), scale));
   if (bias.defined()) shift = add(shift, to(bias, compute));
-  if (has_long_planes(a)) return to(scaled_channels(to(a, compute), scale, shift), a.dtype());
+  if (has_long_planes(a)) return scaled_channels(a, scale, shift);
   const Tensor s = by_channel(scale, a), t = by_channel(shift, a);
   if (a.device() != Device{}) return to(add_(mul(to(a, compute), s), t), a.dtype());
   ElementwisePlan plan;

@@ -1,15 +1,43 @@
-#include "tenon/autograd/derivatives/norm_kernels.h"
+// Plain loops, compiled once for each instruction set and vectorised by the compiler.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tenon/autograd/derivatives/norm_kernels.cc"
+#include "tenon/ops/kernels/cpu/simd_targets.h"
+// The order matters.
+// clang-format off
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// clang-format on
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
+#include "tenon/autograd/derivatives/norm_kernels.h"
 #include "tenon/base/parallel.h"
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/reduce.h"
-#include "tenon/tensor/kernels/vulkan/elements.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
 
+#ifndef TENON_AUTOGRAD_NORM_ROOM
+#define TENON_AUTOGRAD_NORM_ROOM
 namespace tenon::autograd {
 namespace {
+
+// On the meta device too, where they are the whole result.
+NormGradients room_for(const Tensor& input, std::int64_t length, bool with_parameters = true) {
+  if (!with_parameters) return {empty_like(input), {}, {}};
+  return {empty_like(input), empty({length}, input.dtype(), input.device()),
+          empty({length}, input.dtype(), input.device())};
+}
+
+}  // namespace
+}  // namespace tenon::autograd
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::autograd::HWY_NAMESPACE {
+namespace {  // several files have types of one name here
 
 constexpr std::int64_t kLanes = 16;
 
@@ -26,11 +54,6 @@ void lane_sums(std::int64_t count, double* sums, Term&& term) {
     term(i, [&](std::size_t k, T value) { lanes[k][i - whole] += value; });
   for (std::size_t k = 0; k < kSums; ++k)
     for (const T lane : lanes[k]) sums[k] += static_cast<double>(lane);
-}
-
-template <typename T>
-const T* data_or_null(const Tensor& t) {
-  return t.defined() ? t.const_data_ptr<T>() : nullptr;
 }
 
 template <typename T>
@@ -51,33 +74,33 @@ Row<T> statistics_of(const T* x, std::int64_t length, double eps, bool centred) 
 }
 
 template <typename T>
+const T* data_or_null(const Tensor& t) {
+  return t.defined() ? t.const_data_ptr<T>() : nullptr;
+}
+
+template <bool kWeighted, typename T>
 void row_backward(const T* g, const T* x, const T* weight, T* out, std::int64_t length,
                   const Row<T>& row, bool centred) {
   double sums[2] = {};
   lane_sums<T, 2>(length, sums, [&](std::int64_t i, auto&& add) {
-    const T weighted = weight == nullptr ? g[i] : g[i] * weight[i];
+    const T weighted = kWeighted ? g[i] * weight[i] : g[i];
     add(0, weighted);
     add(1, weighted * (x[i] - row.mean) * row.scale);
   });
   const double n = static_cast<double>(length);
   const T first = centred ? static_cast<T>(sums[0] / n) : T(0);
   const T second = static_cast<T>(sums[1] / n);
+#pragma GCC ivdep
   for (std::int64_t i = 0; i < length; ++i) {
-    const T weighted = weight == nullptr ? g[i] : g[i] * weight[i];
+    const T weighted = kWeighted ? g[i] * weight[i] : g[i];
     out[i] = row.scale * (weighted - first - (x[i] - row.mean) * row.scale * second);
   }
 }
 
-// On the meta device too, where they are the whole result.
-NormGradients room_for(const Tensor& input, std::int64_t length) {
-  return {empty_like(input), empty({length}, input.dtype(), input.device()),
-          empty({length}, input.dtype(), input.device())};
-}
-
 template <typename T>
 NormGradients rows(const Tensor& gradient, const Tensor& input, const Tensor& weight,
-                   std::int64_t length, double eps, bool centred) {
-  const NormGradients made = room_for(input, length);
+                   std::int64_t length, double eps, bool centred, bool with_parameters) {
+  const NormGradients made = room_for(input, length, with_parameters);
   const std::int64_t count = length == 0 ? 0 : input.numel() / length;
   const T* g = gradient.const_data_ptr<T>();
   const T* x = input.const_data_ptr<T>();
@@ -89,10 +112,13 @@ NormGradients rows(const Tensor& gradient, const Tensor& input, const Tensor& we
                  for (std::int64_t r = begin; r < end; ++r) {
                    Row<T>& row = statistics[static_cast<std::size_t>(r)];
                    row = statistics_of(x + r * length, length, eps, centred);
-                   row_backward(g + r * length, x + r * length, w, out + r * length, length, row,
-                                centred);
+                   const auto backward =
+                       w == nullptr ? &row_backward<false, T> : &row_backward<true, T>;
+                   backward(g + r * length, x + r * length, w, out + r * length, length, row,
+                            centred);
                  }
                });
+  if (!with_parameters) return made;
   T* of_weight = made.weight.data_ptr<T>();
   T* of_bias = made.bias.data_ptr<T>();
   parallel_for(0, length, 64, [&](std::int64_t begin, std::int64_t end) {
@@ -100,6 +126,7 @@ NormGradients rows(const Tensor& gradient, const Tensor& input, const Tensor& we
     std::fill(of_bias + begin, of_bias + end, T(0));
     for (std::int64_t r = 0; r < count; ++r) {
       const Row<T> row = statistics[static_cast<std::size_t>(r)];
+#pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
         const T gi = g[r * length + i];
         of_weight[i] += gi * (x[r * length + i] - row.mean) * row.scale;
@@ -124,6 +151,7 @@ void channel_backward(const T* g, const T* x, T* out, std::int64_t batch, std::i
   const T first = own_statistics ? static_cast<T>(sums[0] / count) : T(0);
   const T second = own_statistics ? static_cast<T>(sums[1] / count) : T(0);
   for (std::int64_t n = 0; n < batch; ++n)
+#pragma GCC ivdep
     for (std::int64_t i = n * stride; i < n * stride + stretch; ++i)
       out[i] = weight * row.scale * (g[i] - first - (x[i] - row.mean) * row.scale * second);
 }
@@ -173,6 +201,92 @@ NormGradients channels(const Tensor& gradient, const Tensor& input, const Tensor
   return made;
 }
 
+// Each group of channels of each image is a row; a channel's share of its two sums is that of the
+// parameters' gradients, too.
+template <typename T>
+NormGradients groups(const Tensor& gradient, const Tensor& input, const Tensor& weight,
+                     std::int64_t groups, double eps) {
+  const std::int64_t channels = input.size(1), together = channels / groups;
+  const NormGradients made = room_for(input, channels);
+  const std::int64_t rows = input.size(0) * groups, stretch = input.numel() / (rows * together);
+  const std::int64_t length = together * stretch;
+  const T* w = data_or_null<T>(weight);
+  T* out = made.input.data_ptr<T>();
+  std::vector<double> sums(static_cast<std::size_t>(2 * rows * together));
+  parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / length), [&](std::int64_t begin,
+                                                                       std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const T* const x = input.const_data_ptr<T>() + r * length;
+      const T* const g = gradient.const_data_ptr<T>() + r * length;
+      const Row<T> row = statistics_of(x, length, eps, true);
+      double* const of_row = sums.data() + 2 * r * together;
+      double totals[2] = {};
+      const auto weight_of = [&](std::int64_t c) {
+        return w == nullptr ? T(1) : w[r % groups * together + c];
+      };
+      for (std::int64_t c = 0; c < together; ++c) {
+        const T* const gc = g + c * stretch;
+        const T* const xc = x + c * stretch;
+        lane_sums<T, 2>(stretch, of_row + 2 * c, [&](std::int64_t i, auto&& add) {
+          add(0, gc[i]);
+          add(1, gc[i] * (xc[i] - row.mean) * row.scale);
+        });
+        for (int k = 0; k < 2; ++k)
+          totals[k] += of_row[2 * c + k] * static_cast<double>(weight_of(c));
+      }
+      const T first = static_cast<T>(totals[0] / static_cast<double>(length));
+      const T second = static_cast<T>(totals[1] / static_cast<double>(length));
+      for (std::int64_t c = 0; c < together; ++c) {
+        const T by = weight_of(c);
+        T* const to = out + r * length;
+#pragma GCC ivdep
+        for (std::int64_t i = c * stretch; i < (c + 1) * stretch; ++i)
+          to[i] = row.scale * (by * g[i] - first - (x[i] - row.mean) * row.scale * second);
+      }
+    }
+  });
+  for (std::int64_t c = 0; c < channels; ++c) {
+    double of_bias = 0, of_weight = 0;
+    for (std::int64_t n = 0; n < input.size(0); ++n) {
+      of_bias += sums[static_cast<std::size_t>(2 * (n * channels + c))];
+      of_weight += sums[static_cast<std::size_t>(2 * (n * channels + c) + 1)];
+    }
+    made.bias.data_ptr<T>()[c] = static_cast<T>(of_bias);
+    made.weight.data_ptr<T>()[c] = static_cast<T>(of_weight);
+  }
+  return made;
+}
+
+}  // namespace
+
+NormGradients rows_on_host(const Tensor& gradient, const Tensor& input, const Tensor& weight,
+                           std::int64_t length, double eps, bool centred, bool with_parameters) {
+  const auto run = input.dtype() == DType::kF64 ? &rows<double> : &rows<float>;
+  return run(gradient, input, weight, length, eps, centred, with_parameters);
+}
+NormGradients groups_on_host(const Tensor& gradient, const Tensor& input, const Tensor& weight,
+                             std::int64_t count, double eps) {
+  const auto run = input.dtype() == DType::kF64 ? &groups<double> : &groups<float>;
+  return run(gradient, input, weight, count, eps);
+}
+NormGradients channels_on_host(const Tensor& gradient, const Tensor& input, const Tensor& weight,
+                               const Tensor& mean, const Tensor& variance, double eps) {
+  const auto run = input.dtype() == DType::kF64 ? &channels<double> : &channels<float>;
+  return run(gradient, input, weight, mean, variance, eps);
+}
+
+}  // namespace tenon::autograd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tenon::autograd {
+
+HWY_EXPORT(rows_on_host);
+HWY_EXPORT(groups_on_host);
+HWY_EXPORT(channels_on_host);
+
+namespace {
+
 // One kernel for the input's gradient, and a sum for each of the others.
 std::optional<NormGradients> rows_on_device(const Tensor& gradient, const Tensor& input,
                                             const Tensor& weight, std::int64_t length, double eps,
@@ -192,18 +306,21 @@ std::optional<NormGradients> rows_on_device(const Tensor& gradient, const Tensor
 
 std::optional<NormGradients> rows_backward(const Tensor& gradient, const Tensor& input,
                                            const Tensor& weight, std::int64_t length, double eps,
-                                           bool centred) {
-  if (input.is_meta()) return room_for(input, length);
+                                           bool centred, bool with_parameters) {
+  if (input.is_meta()) return room_for(input, length, with_parameters);
   if (vulkan::holds(input))
     return rows_on_device(gradient, input, weight, length, eps, centred);
   if (input.device().type != DeviceType::kCpu) return std::nullopt;
-  return input.dtype() == DType::kF64 ? rows<double>(gradient, input, weight, length, eps, centred)
-                                      : rows<float>(gradient, input, weight, length, eps, centred);
+  return HWY_DYNAMIC_DISPATCH(rows_on_host)(gradient, input, weight, length, eps, centred,
+                                            with_parameters);
 }
 
 std::optional<NormGradients> groups_backward(const Tensor& gradient, const Tensor& input,
                                              const Tensor& weight, std::int64_t groups,
                                              double eps) {
+  if (input.is_meta()) return room_for(input, input.size(1));
+  if (input.device() == Device{})
+    return HWY_DYNAMIC_DISPATCH(groups_on_host)(gradient, input, weight, groups, eps);
   if (!vulkan::holds(input)) return std::nullopt;
   NormGradients made{empty_like(input), {}, {}};
   const Tensor products = weight.defined() ? empty_like(input) : Tensor();
@@ -229,9 +346,8 @@ std::optional<NormGradients> channels_backward(const Tensor& gradient, const Ten
     return std::nullopt;
   }
   if (input.device().type != DeviceType::kCpu) return std::nullopt;
-  return input.dtype() == DType::kF64
-             ? channels<double>(gradient, input, weight, mean, variance, eps)
-             : channels<float>(gradient, input, weight, mean, variance, eps);
+  return HWY_DYNAMIC_DISPATCH(channels_on_host)(gradient, input, weight, mean, variance, eps);
 }
 
 }  // namespace tenon::autograd
+#endif

@@ -12,14 +12,15 @@ struct NormGradients {
 };
 
 // Rows of the last dimensions: `weight` has a row's length, or is undefined. `centred`: the mean
-// was taken away (layer_norm), else not (rms_norm). One floating dtype, f32 or f64, contiguous. The
-// result is the same on any number of threads. O(elements).
+// was taken away (layer_norm), else not (rms_norm). Without `with_parameters` only the input's. One
+// floating dtype, f32 or f64, contiguous. The result is the same on any number of threads.
+// O(elements).
 // On the host, the meta device, and Vulkan devices; nothing where such a device has no kernel.
 std::optional<NormGradients> rows_backward(const Tensor& gradient, const Tensor& input,
                                            const Tensor& weight, std::int64_t length, double eps,
-                                           bool centred);
+                                           bool centred, bool with_parameters);
 
-// Groups of channels, dimension 1, in each image. On Vulkan devices alone, else nothing.
+// Groups of channels, dimension 1, in each image. Where rows_backward is.
 std::optional<NormGradients> groups_backward(const Tensor& gradient, const Tensor& input,
                                              const Tensor& weight, std::int64_t groups,
                                              double eps);

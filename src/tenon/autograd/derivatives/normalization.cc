@@ -42,9 +42,9 @@ struct LayerNorm {
     shape = s.to_vector();
     eps = e;
   }
-  std::optional<NormGradients> fast(const Tensor& gradient, const Tensor& a,
-                                    const Tensor& weight) const {
-    return rows_backward(gradient, a, weight, numel_of(shape), eps, true);
+  std::optional<NormGradients> fast(const Tensor& gradient, const Tensor& a, const Tensor& weight,
+                                    bool with_parameters) const {
+    return rows_backward(gradient, a, weight, numel_of(shape), eps, true, with_parameters);
   }
   Tensor operator()(const Tensor& a, const Tensor& weight, const Tensor& bias) const {
     const auto shaped = [&](const Tensor& p) { return p.defined() ? wide(p.reshape(shape)) : p; };
@@ -61,9 +61,9 @@ struct RmsNorm {
     shape = s.to_vector();
     eps = e;
   }
-  std::optional<NormGradients> fast(const Tensor& gradient, const Tensor& a,
-                                    const Tensor& weight) const {
-    return rows_backward(gradient, a, weight, numel_of(shape), eps, false);
+  std::optional<NormGradients> fast(const Tensor& gradient, const Tensor& a, const Tensor& weight,
+                                    bool with_parameters) const {
+    return rows_backward(gradient, a, weight, numel_of(shape), eps, false, with_parameters);
   }
   Tensor operator()(const Tensor& a, const Tensor& weight, const Tensor&) const {
     const Tensor x = wide(a);
@@ -81,11 +81,9 @@ struct GroupNorm {
     groups = g;
     eps = e;
   }
-  static bool is_made_of_operators(const Tensor& a) {
-    return a.device().type != DeviceType::kVulkan;
-  }
-  std::optional<NormGradients> fast(const Tensor& gradient, const Tensor& a,
-                                    const Tensor& weight) const {
+  std::optional<NormGradients> fast(const Tensor& gradient, const Tensor& a, const Tensor& weight,
+                                    bool with_parameters) const {
+    static_cast<void>(with_parameters);  // they cost nothing more
     return groups_backward(gradient, a, weight, groups, eps);
   }
   Tensor operator()(const Tensor& a, const Tensor& weight, const Tensor& bias) const {
@@ -121,12 +119,11 @@ class NormNode : public NodeOf<3> {
   // The edges are a, weight and, except of rms_norm, bias.
   // False: the device has no kernel, and nothing has happened.
   bool fast(const BackwardCall& call, std::span<const Tensor> in) const {
-    if constexpr (requires { F::is_made_of_operators(in[0]); })
-      if (F::is_made_of_operators(in[0])) return false;
     const Tensor x = contiguous(wide(in[0]));
     const std::optional<NormGradients> found =
         how_.fast(contiguous(to(call.grad(), x.dtype())), x,
-                  in[1].defined() ? contiguous(to(in[1], x.dtype())) : in[1]);
+                  in[1].defined() ? contiguous(to(in[1], x.dtype())) : in[1],
+                  call.wants(1) || call.wants(2));
     if (!found) return false;
     const Tensor* all[] = {&found->input, &found->weight, &found->bias};
     for (std::size_t i = 0; i < 3; ++i)

@@ -23,8 +23,6 @@ namespace {  // several files have types of one name here
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr int kLanes = 16;
-
 // NaN if there is one.
 template <typename T>
 T largest_of(const T* x, std::int64_t count) {
@@ -178,44 +176,50 @@ double log_sum(const void* in, std::int64_t count) {
          std::log(exponentials<false, T>(nullptr, x, count, largest));
 }
 
-template <typename T>
-double sum_of(const T* x, std::int64_t count) {
-  double lanes[kLanes] = {};
+// The sum, in f64, of elements or of squared deviations.
+template <bool kSquared, typename T>
+double sum_of(const T* x, std::int64_t count, double mean) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<T, decltype(d)> narrow;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto minus = hn::Set(d, mean);
+  const auto wide = [&](const T* from, std::int64_t some) HWY_ATTR {
+    if constexpr (std::is_same_v<T, double>)
+      return load_some(narrow, from, some);
+    else
+      return hn::PromoteTo(d, load_some(narrow, from, some));
+  };
+  const auto with = [&](auto sum, auto v) HWY_ATTR {
+    if constexpr (!kSquared) return hn::Add(sum, v);
+    const auto y = hn::Sub(v, minus);
+    return hn::MulAdd(y, y, sum);
+  };
+  auto sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
   std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int l = 0; l < kLanes; ++l) lanes[l] += static_cast<double>(x[i + l]);
-  for (; i < count; ++i) lanes[i % kLanes] += static_cast<double>(x[i]);
-  for (int l = 1; l < kLanes; ++l) lanes[0] += lanes[l];
-  return lanes[0];
-}
-
-template <typename T>
-double squares_of(const T* x, std::int64_t count, double mean) {
-  double lanes[kLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int l = 0; l < kLanes; ++l) {
-      const double y = static_cast<double>(x[i + l]) - mean;
-      lanes[l] += y * y;
-    }
-  for (; i < count; ++i) {
-    const double y = static_cast<double>(x[i]) - mean;
-    lanes[i % kLanes] += y * y;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    sum0 = with(sum0, wide(x + i, lanes)), sum1 = with(sum1, wide(x + i + lanes, lanes));
+    sum2 = with(sum2, wide(x + i + 2 * lanes, lanes));
+    sum3 = with(sum3, wide(x + i + 3 * lanes, lanes));
   }
-  for (int l = 1; l < kLanes; ++l) lanes[0] += lanes[l];
-  return lanes[0];
+  for (; i + lanes <= count; i += lanes) sum0 = with(sum0, wide(x + i, lanes));
+  if (i < count) {
+    const auto rest = hn::FirstN(d, static_cast<std::size_t>(count - i));
+    sum1 = hn::IfThenElse(rest, with(sum1, wide(x + i, count - i)), sum1);
+  }
+  const auto all = hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3));
+  return hn::GetLane(hn::SumOfLanes(d, all));
 }
 
 template <typename T>
 void moments(const void* in, std::int64_t count, double* mean, double* variance) {
   const auto* x = static_cast<const T*>(in);
-  *mean = sum_of(x, count) / static_cast<double>(count);
-  *variance = squares_of(x, count, *mean) / static_cast<double>(count);
+  *mean = sum_of<false>(x, count, 0) / static_cast<double>(count);
+  *variance = sum_of<true>(x, count, *mean) / static_cast<double>(count);
 }
 
 template <typename T>
 double mean_square(const void* in, std::int64_t count) {
-  return squares_of(static_cast<const T*>(in), count, 0) / static_cast<double>(count);
+  return sum_of<true>(static_cast<const T*>(in), count, 0) / static_cast<double>(count);
 }
 
 template <typename T>
@@ -225,16 +229,13 @@ void affine(void* out, const void* in, std::int64_t count, double mean, double s
   const auto* x = static_cast<const T*>(in);
   const auto* w = static_cast<const T*>(weight);
   const auto* b = static_cast<const T*>(bias);
-  const T m = static_cast<T>(mean);
-  const T s = static_cast<T>(scale);
-  if (w != nullptr && b != nullptr) {
-#pragma GCC ivdep
-    for (std::int64_t i = 0; i < count; ++i) result[i] = (x[i] - m) * s * w[i] + b[i];
-    return;
-  }
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i)
-    result[i] = (x[i] - m) * s * (w != nullptr ? w[i] : T(1)) + (b != nullptr ? b[i] : T(0));
+  each_vector<T>(count, [&](auto d, std::int64_t i, std::int64_t n) HWY_ATTR {
+    const auto centred = hn::Sub(load_some(d, x + i, n), hn::Set(d, static_cast<T>(mean)));
+    auto y = hn::Mul(centred, hn::Set(d, static_cast<T>(scale)));
+    if (w != nullptr) y = hn::Mul(y, load_some(d, w + i, n));
+    if (b != nullptr) y = hn::Add(y, load_some(d, b + i, n));
+    store_some(d, y, result + i, n);
+  });
 }
 
 template <typename T>
