@@ -47,6 +47,7 @@ ElementwisePlan plan_for(Binary kind, const Dtypes& dtypes, const Tensor& b) {
   if (plan.function == nullptr)
     throw InvalidArgument(
         fmt::format("{}: not defined for {}", binary_name(kind), dtype_name(dtypes.compute)));
+  plan.single = cpu::binary_singles(kind, dtypes.compute);
   plan.name = binary_name(kind);
   plan.on_device = static_cast<DeviceFunction>(kind);
   plan.input_count = 2;

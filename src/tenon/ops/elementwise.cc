@@ -49,15 +49,19 @@ class RowRunner {
     const bool out_in_place = out_direct_ && strides[0] == out_item_;
     // Blocks of about one length: no short one is left. Shorter where one element is repeated,
     // since a block of it is written for each row.
+    BlockFunction function = plan_.function;
+    std::size_t single = kMaxInputs;
+    for (std::size_t i = 0; i < 2; ++i)
+      if (strides[i + 1] == 0 && plan_.single[i] != nullptr) function = plan_.single[single = i];
     std::int64_t most = block_;
     for (std::size_t i = 0; i < plan_.input_count; ++i)
-      if (strides[i + 1] == 0) most = direct_[i] ? block_ / 4 : block_;
+      if (strides[i + 1] == 0 && i != single) most = direct_[i] ? block_ / 4 : block_;
     const std::int64_t blocks = length <= most ? 1 : (length + most - 1) / most;
     const std::int64_t step =
         blocks == 1 ? length : std::min(most, ((length + blocks - 1) / blocks + 63) / 64 * 64);
     for (std::size_t i = 0; i < plan_.input_count; ++i)
       if (strides[i + 1] == 0) {  // one element for the whole row
-        load(i, buffers[i], data[i + 1], 0, std::min(length, step));
+        load(i, buffers[i], data[i + 1], 0, i == single ? 1 : std::min(length, step));
         in[i] = buffers[i];
       }
     for (std::int64_t at = 0; at < length; at += step) {
@@ -75,10 +79,10 @@ class RowRunner {
       }
       char* out = data[0] + at * strides[0];
       if (out_in_place) {
-        plan_.function(out, in, count, plan_.numbers);
+        function(out, in, count, plan_.numbers);
         continue;
       }
-      plan_.function(buffers[kMaxInputs], in, count, plan_.numbers);
+      function(buffers[kMaxInputs], in, count, plan_.numbers);
       char* pair[2] = {out, buffers[kMaxInputs]};
       const std::int64_t steps[2] = {strides[0], result_item_};
       store_(pair, steps, count);

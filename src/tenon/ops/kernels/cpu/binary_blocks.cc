@@ -233,15 +233,43 @@ void run_block(void* out, const void* const* in, std::int64_t count, const doubl
   for (std::int64_t i = 0; i < count; ++i) result[i] = Op::apply(a[i], b[i]);
 }
 
+template <typename Op, typename T, bool kFirst>
+void run_single(void* out, const void* const* in, std::int64_t count, const double*) {
+  using Out = decltype(Op::apply(T(), T()));
+  auto* result = static_cast<Out*>(out);
+  const T one = *static_cast<const T*>(in[kFirst ? 0 : 1]);
+  const auto* others = static_cast<const T*>(in[kFirst ? 1 : 0]);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i)
+    result[i] = kFirst ? Op::apply(one, others[i]) : Op::apply(others[i], one);
+}
+
+enum class Form { kPairs, kFirstSingle, kSecondSingle };
+
+// What costs so little that repeating an element would show.
 template <typename Op>
-BlockFunction block_for(DType compute) {
+inline constexpr bool kIsCheap =
+    std::is_same_v<Op, Add> || std::is_same_v<Op, Sub> || std::is_same_v<Op, Mul> ||
+    std::is_same_v<Op, Div> || std::is_same_v<Op, Maximum> || std::is_same_v<Op, Minimum> ||
+    std::is_same_v<Op, Eq> || std::is_same_v<Op, Ne> || std::is_same_v<Op, Lt> ||
+    std::is_same_v<Op, Le> || std::is_same_v<Op, Gt> || std::is_same_v<Op, Ge>;
+
+template <typename Op, typename T>
+BlockFunction in_form(Form form) {
+  if constexpr (Op::template kExists<T>) {
+    if (form == Form::kPairs) return &run_block<Op, T>;
+    if constexpr (kIsCheap<Op> && !kIsComplex<T>)
+      return form == Form::kFirstSingle ? &run_single<Op, T, true> : &run_single<Op, T, false>;
+  }
+  return nullptr;
+}
+
+template <typename Op>
+BlockFunction block_for(DType compute, Form form) {
   switch (compute) {
-#define TENON_CASE(dtype, T)               \
-  case DType::dtype:                       \
-    if constexpr (Op::template kExists<T>) \
-      return &run_block<Op, T>;            \
-    else                                   \
-      return nullptr;
+#define TENON_CASE(dtype, T) \
+  case DType::dtype:         \
+    return in_form<Op, T>(form);
     TENON_CASE(kBool, bool)
     TENON_CASE(kU8, std::uint8_t)
     TENON_CASE(kI8, std::int8_t)
@@ -289,6 +317,58 @@ BlockFunction power_for(double exponent) {
   return exponent == 0.5 ? &run_root<T> : nullptr;
 }
 
+BlockFunction in_form(Binary kind, DType compute, Form form) {
+  switch (kind) {
+    case Binary::kAdd:
+      return block_for<Add>(compute, form);
+    case Binary::kSub:
+      return block_for<Sub>(compute, form);
+    case Binary::kMul:
+      return block_for<Mul>(compute, form);
+    case Binary::kDiv:
+      return block_for<Div>(compute, form);
+    case Binary::kMaximum:
+      return block_for<Maximum>(compute, form);
+    case Binary::kMinimum:
+      return block_for<Minimum>(compute, form);
+    case Binary::kPow:
+      return block_for<Pow>(compute, form);
+    case Binary::kAtan2:
+      return block_for<Atan2>(compute, form);
+    case Binary::kFmod:
+      return block_for<Fmod>(compute, form);
+    case Binary::kRemainder:
+      return block_for<Remainder>(compute, form);
+    case Binary::kFloorDivide:
+      return block_for<FloorDivide>(compute, form);
+    case Binary::kBitwiseAnd:
+      return block_for<BitwiseAnd>(compute, form);
+    case Binary::kBitwiseOr:
+      return block_for<BitwiseOr>(compute, form);
+    case Binary::kBitwiseXor:
+      return block_for<BitwiseXor>(compute, form);
+    case Binary::kEq:
+      return block_for<Eq>(compute, form);
+    case Binary::kNe:
+      return block_for<Ne>(compute, form);
+    case Binary::kLt:
+      return block_for<Lt>(compute, form);
+    case Binary::kLe:
+      return block_for<Le>(compute, form);
+    case Binary::kGt:
+      return block_for<Gt>(compute, form);
+    case Binary::kGe:
+      return block_for<Ge>(compute, form);
+    case Binary::kLogicalAnd:
+      return block_for<LogicalAnd>(compute, form);
+    case Binary::kLogicalOr:
+      return block_for<LogicalOr>(compute, form);
+    case Binary::kLogicalXor:
+      return block_for<LogicalXor>(compute, form);
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 BlockFunction power_block(double exponent, DType compute) {
@@ -297,55 +377,11 @@ BlockFunction power_block(double exponent, DType compute) {
 }
 
 BlockFunction binary_block(Binary kind, DType compute) {
-  switch (kind) {
-    case Binary::kAdd:
-      return block_for<Add>(compute);
-    case Binary::kSub:
-      return block_for<Sub>(compute);
-    case Binary::kMul:
-      return block_for<Mul>(compute);
-    case Binary::kDiv:
-      return block_for<Div>(compute);
-    case Binary::kMaximum:
-      return block_for<Maximum>(compute);
-    case Binary::kMinimum:
-      return block_for<Minimum>(compute);
-    case Binary::kPow:
-      return block_for<Pow>(compute);
-    case Binary::kAtan2:
-      return block_for<Atan2>(compute);
-    case Binary::kFmod:
-      return block_for<Fmod>(compute);
-    case Binary::kRemainder:
-      return block_for<Remainder>(compute);
-    case Binary::kFloorDivide:
-      return block_for<FloorDivide>(compute);
-    case Binary::kBitwiseAnd:
-      return block_for<BitwiseAnd>(compute);
-    case Binary::kBitwiseOr:
-      return block_for<BitwiseOr>(compute);
-    case Binary::kBitwiseXor:
-      return block_for<BitwiseXor>(compute);
-    case Binary::kEq:
-      return block_for<Eq>(compute);
-    case Binary::kNe:
-      return block_for<Ne>(compute);
-    case Binary::kLt:
-      return block_for<Lt>(compute);
-    case Binary::kLe:
-      return block_for<Le>(compute);
-    case Binary::kGt:
-      return block_for<Gt>(compute);
-    case Binary::kGe:
-      return block_for<Ge>(compute);
-    case Binary::kLogicalAnd:
-      return block_for<LogicalAnd>(compute);
-    case Binary::kLogicalOr:
-      return block_for<LogicalOr>(compute);
-    case Binary::kLogicalXor:
-      return block_for<LogicalXor>(compute);
-  }
-  return nullptr;
+  return in_form(kind, compute, Form::kPairs);
+}
+
+std::array<BlockFunction, 2> binary_singles(Binary kind, DType compute) {
+  return {in_form(kind, compute, Form::kFirstSingle), in_form(kind, compute, Form::kSecondSingle)};
 }
 
 }  // namespace tenon::ops::HWY_NAMESPACE
@@ -355,7 +391,12 @@ HWY_AFTER_NAMESPACE();
 namespace tenon::ops {
 
 HWY_EXPORT(binary_block);
+HWY_EXPORT(binary_singles);
 HWY_EXPORT(power_block);
+
+std::array<BlockFunction, 2> cpu::binary_singles(Binary kind, DType compute) {
+  return HWY_DYNAMIC_DISPATCH(binary_singles)(kind, compute);
+}
 
 BlockFunction cpu::power_block(double exponent, DType compute) {
   return HWY_DYNAMIC_DISPATCH(power_block)(exponent, compute);
