@@ -14,6 +14,7 @@
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/fallback.h"
+#include "tenon/tensor/half_rows.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::ops {
@@ -230,6 +231,22 @@ Tensor detail::scatter_add(const Tensor& a, std::int64_t dim, const Tensor& inde
 
 namespace {
 
+// Of 16-bit floats, in f32.
+template <typename T>
+void add_narrow(T* sums, const T* row, std::int64_t count) {
+  static const BlockFunction add = cpu::binary_block(Binary::kAdd, DType::kF32);
+  constexpr std::int64_t kBlock = 512;
+  alignas(64) float wide[2][kBlock];
+  for (std::int64_t at = 0; at < count; at += kBlock) {
+    const std::int64_t some = std::min(kBlock, count - at);
+    tenon::detail::convert_dense(wide[0], sums + at, some);
+    tenon::detail::convert_dense(wide[1], row + at, some);
+    const void* const both[2] = {wide[0], wide[1]};
+    add(wide[0], both, some, nullptr);
+    tenon::detail::convert_dense(sums + at, wide[0], some);
+  }
+}
+
 // As add_slices, for long rows: each thread has some of the target's rows, and adds to them in
 // order.
 template <typename T, typename AddRow>
@@ -269,6 +286,8 @@ void add_slices(T* target, const T* from, const std::int64_t* at, const Split& s
                              const void* const both[2] = {sums, row};
                              return add(sums, both, count, nullptr);
                            }
+                           if constexpr (sizeof(T) == 2 && !std::is_integral_v<T>)
+                             return add_narrow(sums, row, count);
                            for (std::int64_t j = 0; j < count; ++j)
                              sums[j] = sum_of<T>(sums[j], row[j]);
                          });

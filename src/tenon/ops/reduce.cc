@@ -7,6 +7,7 @@
 
 #include "tenon/base/parallel.h"
 #include "tenon/ops/binary.h"
+#include "tenon/ops/kernels/cpu/reduce_blocks.h"
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/select.h"
 #include "tenon/ops/softmax.h"
@@ -83,6 +84,34 @@ bool beats(T a, T b) {
   return kLargest ? a > b : a < b;
 }
 
+// Where the extreme of a row is, the first of equal ones. Long rows are looked through by the
+// extremes of their stretches, which come in vectors.
+template <bool kLargest, typename T>
+std::int64_t arg_extreme_of(const T* row, std::int64_t length) {
+  constexpr std::int64_t kStretch = 512;
+  std::int64_t begin = 0, end = length;
+  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double> ||
+                (std::is_integral_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 4)) {
+    if (length > 2 * kStretch) {
+      using A = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
+      static const cpu::ReduceBlocks blocks = cpu::reduce_blocks(
+          kLargest ? Gather::kLargest : Gather::kSmallest, dtype_of<T>());
+      A best;
+      for (std::int64_t at = 0; at < length; at += kStretch) {
+        A found;
+        blocks.start(&found);
+        blocks.row(&found, row + at, std::min(kStretch, length - at), 0, 1, 0);
+        if (at == 0 || beats<A, kLargest>(found, best)) best = found, begin = at;
+      }
+      end = std::min(length, begin + kStretch);
+    }
+  }
+  std::int64_t best = begin;
+  for (std::int64_t j = begin + 1; j < end; ++j)
+    if (beats<T, kLargest>(row[j], row[best])) best = j;
+  return best;
+}
+
 template <bool kLargest>
 Tensor arg_extreme(const char* what, const Tensor& given, std::optional<std::int64_t> dim,
                    bool keepdim) {
@@ -107,13 +136,8 @@ Tensor arg_extreme(const char* what, const Tensor& given, std::optional<std::int
         const T* values = rows.const_data_ptr<T>();
         parallel_for(0, out.numel(), std::max<std::int64_t>(1, 32768 / length),
                      [&](std::int64_t begin, std::int64_t end) {
-                       for (std::int64_t i = begin; i < end; ++i) {
-                         const T* row = values + i * length;
-                         std::int64_t best = 0;
-                         for (std::int64_t j = 1; j < length; ++j)
-                           if (beats<T, kLargest>(row[j], row[best])) best = j;
-                         result[i] = best;
-                       }
+                       for (std::int64_t i = begin; i < end; ++i)
+                         result[i] = arg_extreme_of<kLargest>(values + i * length, length);
                      });
       }
     });

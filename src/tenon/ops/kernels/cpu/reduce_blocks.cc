@@ -41,13 +41,15 @@ HWY_INLINE void each_vector(const T* x, std::int64_t count, const Body& body, co
   for (; i < count; ++i) rest(x[i]);
 }
 
+// Whether a load leaves the memory of lanes that its mask excludes alone.
+template <typename T>
+constexpr bool kMaskedIsExact =
+    HWY_TARGET == HWY_AVX3 || (HWY_TARGET == HWY_AVX2 && sizeof(T) >= 4);
+
 // The first `count` lanes from memory, the others zero. Requires: fewer than a vector has.
 template <class D>
 HWY_INLINE hn::Vec<D> first_lanes(D d, const hn::TFromD<D>* x, std::int64_t count) {
-  // Whether a load leaves the memory of lanes that its mask excludes alone.
-  constexpr bool kMaskedIsExact =
-      HWY_TARGET == HWY_AVX3 || (HWY_TARGET == HWY_AVX2 && sizeof(hn::TFromD<D>) >= 4);
-  if constexpr (kMaskedIsExact) {
+  if constexpr (kMaskedIsExact<hn::TFromD<D>>) {
     return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(count)), d, x);
   } else {
     HWY_ALIGN hn::TFromD<D> lanes[hn::MaxLanes(d)] = {};
@@ -69,9 +71,11 @@ struct FourVectors {
   V v0, v1, v2, v3;
 };
 
-// What vectors do not hold, of rows that may be many and short, is gathered as it is in the end.
+// What vectors do not hold, of rows that may be many and short, is gathered as it is in the end
+// where a mask is dear, or where so many rows would lose digits in f32 lanes.
 template <typename T, typename A = typename AccumulatorOf<T>::type>
 A sum_of(const T* x, std::int64_t count, std::int64_t rows, std::int64_t row_elements) {
+  constexpr std::int64_t kLong = 64;
   const hn::ScalableTag<T> d;
   const auto zero = hn::Zero(d);
   FourVectors<hn::Vec<decltype(d)>> sums{zero, zero, zero, zero};
@@ -80,7 +84,7 @@ A sum_of(const T* x, std::int64_t count, std::int64_t rows, std::int64_t row_ele
   for (std::int64_t r = 0; r < rows; ++r, x += row_elements) {
     each_vector(
         x, count - rest, [&](auto n, auto v) { sums.at(n) = hn::Add(sums.at(n), v); }, [](T) {});
-    if (rows == 1 && rest > 0)
+    if (rest > 0 && (rows == 1 || (kMaskedIsExact<T> && count >= kLong)))
       sums.v3 = hn::Add(sums.v3, first_lanes(d, x + count - rest, rest));
     else
       for (std::int64_t i = count - rest; i < count; ++i) others = Sum::take(others, x[i], 0);
