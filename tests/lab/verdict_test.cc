@@ -448,6 +448,23 @@ TEST(Categories, TakeCastsForWeightsWhereAWeightHasTwiceTheBytes) {
   EXPECT_EQ(bytes_of(all, "activations"), 5 * kMiB + 4096);
 }
 
+TEST(Categories, TakeCastsForWeightsThatTheProgramFreesAtItsEnd) {
+  const char* const module = "x/site-packages/torch/nn/modules/module.py";
+  const std::string build = frames({{"_apply", module}, {"main", "train.py"}});
+  const std::string cast = frames({{"at::_ops::_to_copy::call", "??"},
+                                   {"at::autocast::cached_cast(c10::ScalarType)", "??"},
+                                   {"forward", "model.py"},
+                                   {"_call_impl", module},
+                                   {"main", "train.py"}});
+  const Explanation all = explained(pickled::snapshot(
+      {}, {{request(16 * kMiB, 6 * kMiB, 1, build), request(1, 4096, 2, kForward),
+            request(kMiB, 3 * kMiB, 3, cast), request(8 * kMiB, 5 * kMiB, 4, cast),
+            entry("free_completed", kMiB, 3 * kMiB, 5),
+            entry("free_completed", 8 * kMiB, 5 * kMiB, 6),
+            entry("free_completed", 16 * kMiB, 6 * kMiB, 7)}}));
+  EXPECT_EQ(bytes_of(all, "weights"), 9 * kMiB);
+}
+
 TEST(Categories, AreCachesWhereALargerBlockTakesThePlace) {
   const auto generated = [&](std::uint64_t growth) {
     std::vector<std::string> entries;

@@ -37,6 +37,9 @@ _HIDDEN = (
     "/torch/_dynamo/",
 )
 _DEPTH = 48
+_CACHED_CAST = (
+    "at::autocast::cached_cast(c10::ScalarType, at::Tensor const&, c10::DeviceType)", "??", 0
+)
 _ENGINE = "_engine_run_backward"
 # The engine and its formulas write into an operand where plain tensors are alone on theirs, and
 # go out of place for subclasses of tensors: autograd/input_buffer.cpp (can_accumulate_inplace),
@@ -81,6 +84,8 @@ class MemoryMode(TorchDispatchMode):
         self.over = False
         self.tensor_peak_bytes = self._tensor_bytes = 0
         self.values = values
+        self.autocast = torch.is_autocast_enabled("cuda")
+        """Whether the program has turned it on."""
         self._card = card
         self._workspaces: Dict[Tuple[Any, ...], int] = {}
         self._live: Dict[int, Tuple[int, int, Any]] = (
@@ -155,7 +160,7 @@ class MemoryMode(TorchDispatchMode):
         plan = _scratch.plan(func, args, kwargs, result, self._card)
         if not fresh and plan is None:
             return
-        frames = self._frames(func)
+        frames = self._frames(func, args, kwargs)
         if plan is None:
             for storage in fresh:
                 self._allocate(storage, frames)
@@ -279,7 +284,7 @@ class MemoryMode(TorchDispatchMode):
         if key in self._live:
             self._other_streams.setdefault(key, set()).add(number)
 
-    def _frames(self, func: Any) -> Frames:
+    def _frames(self, func: Any, args: Any = (), kwargs: Any = None) -> Frames:
         """The call stack as PyTorch records it: the operator, then the program's frames.
 
         Backward's stack ends at the engine, which has a thread of its own on a GPU.
@@ -287,6 +292,8 @@ class MemoryMode(TorchDispatchMode):
         frames: List[Tuple[str, str, int]] = []
         if func is not None:
             frames.append((f"at::_ops::{func._schema.name.split('::')[1]}::call", "??", 0))
+        if func is torch.ops.aten._to_copy.default and self._is_cached_cast(args, kwargs):
+            frames.append(_CACHED_CAST)
         node = torch._C._current_autograd_node()
         frame: Optional[Any] = sys._getframe(2)
         while frame is not None and len(frames) < _DEPTH:
@@ -304,6 +311,18 @@ class MemoryMode(TorchDispatchMode):
             frames.append((f"torch::autograd::generated::{node.name()}::apply", "??", 0))
             frames.append(("torch::autograd::Engine::thread_main", "??", 0))
         return tuple(frames)
+
+
+    def _is_cached_cast(self, args: Any, kwargs: Any) -> bool:
+        """Whether autocast keeps the copy (`at::autocast::cached_cast`): of a weight."""
+        weight = args[0]
+        return (
+            self.autocast
+            and weight.dtype is torch.float32
+            and weight.requires_grad
+            and weight.is_leaf
+            and kwargs.get("dtype") is torch.get_autocast_dtype("cuda")
+        )
 
 
 def _in_place_for_the_engine(func: Any) -> int:

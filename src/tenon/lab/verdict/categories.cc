@@ -119,10 +119,18 @@ class Categorizer {
     for (std::uint32_t block = 0; block < trace_.blocks; ++block) {
       const Lifetime& life = lives_[block];
       const bool weights = hints_[trace_.sites->site(life.site).stack].weights;
-      if (freed(block) == kNever &&
-          (weights || block < trace_.early_blocks || life.alloc < passes().setup_end))
+      // A program that ends frees its weights.
+      if ((freed(block) == kNever &&
+           (weights || block < trace_.early_blocks || life.alloc < passes().setup_end)) ||
+          (weights && freed(block) > end_of_passes()))
         weight_sizes_.insert(life.size_bytes);
     }
+  }
+  // The last request of a pass or a step.
+  std::uint32_t end_of_passes() const {
+    const Passes& found = passes();
+    return std::max(found.backward.empty() ? found.setup_end : found.backward.back().last,
+                    found.steps.empty() ? 0 : found.steps.back().last);
   }
   // Autocast halves a weight's bytes; it casts activations too.
   bool is_cast_of_weight(std::uint32_t block, const StackHint& hint) const {
