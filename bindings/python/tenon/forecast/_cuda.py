@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import importlib
 import types
 from typing import Any, Dict, Iterator, List, Tuple
 
@@ -144,10 +145,19 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
     )
     recorder = mode.recorder
     nothing = lambda *_, **__: None  # noqa: E731
-    live = lambda *_, **__: recorder.live_bytes  # noqa: E731
-    peak = lambda *_, **__: recorder.peak_bytes  # noqa: E731
-    statistics: Dict[str, Any] = _Statistics(recorder)
+    told = recorder.statistics
+    memory: Dict[str, Any] = {
+        "memory_allocated": lambda *_, **__: told.current["allocated_bytes"],
+        "max_memory_allocated": lambda *_, **__: told.peaks["allocated_bytes"],
+        "memory_reserved": lambda *_, **__: told.current["reserved_bytes"],
+        "max_memory_reserved": lambda *_, **__: told.peaks["reserved_bytes"],
+        "reset_peak_memory_stats": lambda *_, **__: told.reset_peaks(),
+        "reset_accumulated_memory_stats": lambda *_, **__: told.reset_totals(),
+        "empty_cache": lambda *_, **__: told.empty_cache(),
+        "memory_stats": lambda *_, **__: told.all(),
+    }
     functions: Dict[str, Any] = {
+        **memory,
         "is_available": lambda: True,
         "is_initialized": lambda: True,
         "init": nothing,
@@ -181,20 +191,13 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
         "get_rng_state_all": lambda: [torch.zeros(16, dtype=torch.uint8)],
         "set_rng_state": nothing,
         "set_rng_state_all": nothing,
-        "memory_allocated": live,
-        "max_memory_allocated": peak,
-        "memory_reserved": live,
-        "max_memory_reserved": peak,
-        "memory_cached": live,
-        "max_memory_cached": peak,
-        "reset_peak_memory_stats": nothing,
-        "reset_max_memory_allocated": nothing,
-        "reset_accumulated_memory_stats": nothing,
-        "empty_cache": nothing,
+        "memory_cached": memory["memory_reserved"],
+        "max_memory_cached": memory["max_memory_reserved"],
+        "reset_max_memory_allocated": memory["reset_peak_memory_stats"],
+        "reset_max_memory_cached": memory["reset_peak_memory_stats"],
         "ipc_collect": nothing,
-        "memory_stats": lambda device=None: statistics,
         "memory_summary": lambda *_, **__: "",
-        "mem_get_info": lambda device=None: (capacity - recorder.live_bytes, capacity),
+        "mem_get_info": lambda device=None: (capacity - told.current["reserved_bytes"], capacity),
         "set_per_process_memory_fraction": nothing,
         "utilization": lambda device=None: 0,
     }
@@ -239,12 +242,7 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
                 "current_stream": current_stream,
                 "set_stream": set_stream,
                 "synchronize": functions["synchronize"],
-                "empty_cache": nothing,
-                "memory_allocated": live,
-                "max_memory_allocated": peak,
-                "memory_reserved": live,
-                "max_memory_reserved": peak,
-                "reset_peak_memory_stats": nothing,
+                **memory,
                 "get_memory_info": functions["mem_get_info"],
             }.items()
             if hasattr(torch.accelerator, name)
@@ -255,6 +253,13 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
         (torch.Tensor, "record_stream", lambda self, stream: mode._record_stream(self, stream)),
     ]
     found += _host_values(mode.values)
+    enable_autocast = torch.set_autocast_enabled
+
+    def set_autocast_enabled(*arguments: Any) -> None:
+        enable_autocast(*arguments)
+        if arguments[0] == "cuda" or len(arguments) == 1:
+            mode.autocast = bool(arguments[-1])
+
     clear_cache = torch.clear_autocast_cache
 
     def clear() -> None:
@@ -263,6 +268,8 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
 
     found += [
         (torch, "clear_autocast_cache", clear),
+        (torch, "set_autocast_enabled", set_autocast_enabled),
+        (importlib.import_module("torch.optim.lbfgs"), "float", _float),
         (torch, "Generator", Generator),
         (torch.cuda, "default_generators", (Generator("cuda"),)),
     ]
@@ -354,6 +361,11 @@ def deep_copy(self: Any, memo: Any) -> Any:
     return found
 
 
+def _float(value: Any) -> Any:
+    """float(), which PyTorch's LBFGS calls: a number that is not known stays one."""
+    return value.item() if isinstance(value, FakeTensor) else float(value)
+
+
 _real_address = torch.UntypedStorage.data_ptr
 
 
@@ -369,19 +381,3 @@ def _address_of_first(tensor: Any) -> int:
 
 def _synchronize(recorder: Any) -> Any:
     return lambda *_, **__: recorder.complete_frees()
-
-
-class _Statistics(Dict[str, Any]):
-    """memory_stats(): the live bytes and their peak, zero for the rest."""
-
-    def __init__(self, recorder: Any) -> None:
-        super().__init__()
-        self._recorder = recorder
-
-    def __missing__(self, name: str) -> int:
-        if name.endswith(".peak"):
-            return int(self._recorder.peak_bytes)
-        return int(self._recorder.live_bytes) if name.endswith(".current") else 0
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self[name]

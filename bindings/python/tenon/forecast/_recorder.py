@@ -9,6 +9,8 @@ from typing import Any, Collection, Dict, Iterator, List, Tuple
 
 import torch
 
+from tenon.forecast._statistics import Statistics
+
 Frames = Tuple[Tuple[str, str, int], ...]
 """A call stack, innermost frame first: function, file, line."""
 
@@ -29,6 +31,7 @@ class Recorder:
         self.time_us = 0
         self.live_bytes = 0
         self.peak_bytes = 0
+        self.statistics = Statistics()
         self._next_address = 1 << 40
         self._stacks: Dict[Frames, int] = {}
         self._blocks: Dict[int, Tuple[int, int, int]] = {}
@@ -50,6 +53,7 @@ class Recorder:
         self._blocks[address] = (size, stream, stack)
         self.actions.append(("alloc", address, size, stream, self.time_us, stack))
         self.live_bytes += size
+        self.statistics.allocate(size)
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
         return address
 
@@ -79,6 +83,7 @@ class Recorder:
         size, stream, stack = self._blocks.pop(address)
         self.actions.append(("free_completed", address, size, stream, self.time_us, stack))
         self.live_bytes -= size
+        self.statistics.free(size)
 
     def snapshot(self, phases: List[Tuple[str, int, str]], without: Collection[int] = ()) -> bytes:
         """The events as `torch.cuda.memory._dump_snapshot` would write them; `without`:

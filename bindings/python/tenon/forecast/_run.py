@@ -168,7 +168,7 @@ def _run(
     if mask_share is not None and real == "always":
         raise ForecastError("mask_share: with real=\"always\" the values of masks are known")
     _engine.torch_version()
-    from tenon.forecast import _real
+    from tenon.forecast import _lbfgs, _real
 
     start = time.monotonic()
 
@@ -201,7 +201,7 @@ def _run(
         steps=session.steps,
         ended=outcome.ended,
         problem=outcome.problem,
-        notes=session.notes() + answer.notes,
+        notes=session.notes() + answer.notes + ([_lbfgs.NOTE] if session.values.runs_lbfgs else []),
         tensor_peak_bytes=session.mode.tensor_peak_bytes,
         values=answer.values,
         live_peak_range=answer.live_peak_range,

@@ -27,7 +27,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tenon.forecast import _host
+from tenon.forecast import _host, _lbfgs
 from tenon.forecast._engine import Ended
 from tenon.forecast._number import Number
 
@@ -95,6 +95,8 @@ class Values:
         """Operators whose result's size was assumed, and how often."""
         self.numbers = self.integers = self.decisions = 0
         """Numbers read that are not known; integers of them; comparisons with such a number."""
+        self.runs_lbfgs = False
+        """Whether decisions of torch.optim.LBFGS were taken for it."""
         self.seen: Dict[str, Tuple[int, int]] = {}
         """Operators whose result's size depends on data: its fewest and most elements."""
         self.not_computed: Dict[str, int] = {}
@@ -389,6 +391,9 @@ class Values:
                 return value
         self.numbers += 1
         if dtype is torch.bool:
+            if (chosen := _lbfgs.decision()) is not None:
+                self.runs_lbfgs = True
+                return chosen
             self.decisions += 1
             return (storage is not None and value) != (self.way == "most")
         if dtype.is_floating_point:
@@ -400,6 +405,9 @@ class Values:
 
     def _decide(self, result: bool) -> bool:
         """A comparison with a number that is not known."""
+        if (chosen := _lbfgs.decision()) is not None:
+            self.runs_lbfgs = True
+            return chosen
         self.decisions += 1
         return result != (self.way == "most")
 
