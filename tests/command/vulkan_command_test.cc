@@ -13,6 +13,7 @@
 namespace tenon {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -27,15 +28,16 @@ TEST(VulkanCommand, EveryVectorAndGradientPassesOnEveryDriver) {
   }
 }
 
-// The same as if the device had memory of its own: the host computes nothing then.
+// The same as if the device had memory of its own.
 TEST(VulkanCommand, EveryVectorAndGradientPassesInSeparateMemory) {
-  const testing::VulkanDriverFile driver = testing::vulkan_drivers().front();
-  const auto outcome = testing::tenon_command(
-      "vectors " TENON_SOURCE_DIR "/data/vectors --grad --device vulkan:0",
-      "TENON_VULKAN_STAGE=1 TENON_VULKAN_VALIDATION=1 VK_DRIVER_FILES=" + driver.file);
-  EXPECT_EQ(outcome.status, 0) << outcome.out;
-  EXPECT_THAT(outcome.out, HasSubstr("344 passed, 0 failed"));
-  EXPECT_THAT(outcome.out + outcome.err, Not(HasSubstr("validation layer")));
+  for (const auto& driver : testing::vulkan_drivers()) {
+    const auto outcome = testing::tenon_command(
+        "vectors " TENON_SOURCE_DIR "/data/vectors --grad --device vulkan:0",
+        "TENON_VULKAN_STAGE=1 TENON_VULKAN_VALIDATION=1 VK_DRIVER_FILES=" + driver.file);
+    EXPECT_EQ(outcome.status, 0) << driver.name << outcome.out;
+    EXPECT_THAT(outcome.out, HasSubstr("344 passed, 0 failed")) << driver.name;
+    EXPECT_THAT(outcome.out + outcome.err, Not(HasSubstr("validation layer"))) << driver.name;
+  }
 }
 
 // A text to train on, and what the command says of it.
@@ -46,13 +48,13 @@ class VulkanTrainCommand : public ::testing::Test {
     for (int i = 0; i < 60; ++i)
       text << "a bird in the hand is worth " << i % 7 << " in the bush\n";
   }
-  testing::Outcome train(const std::string& more, const std::string& variables = "") const {
+  testing::Outcome train(const std::string& more, const std::string& variables = "",
+                         const std::string& driver = testing::vulkan_drivers().front().file) const {
     const std::string save = folder_.path() + "/model.safetensors";
     return testing::tenon_command(
         "train text " + folder_.path() + "/text --length 16 --layers 1 --width 16 --heads 2 " +
             "--batch 8 --epochs 1 --save " + save + " " + more,
-        variables + " TENON_VULKAN_VALIDATION=1 VK_DRIVER_FILES=" +
-            testing::vulkan_drivers().front().file);
+        variables + " TENON_VULKAN_VALIDATION=1 VK_DRIVER_FILES=" + driver);
   }
 
   const testing::TemporaryFolder folder_;
@@ -89,6 +91,24 @@ TEST_F(VulkanTrainCommand, TrainsInSeparateMemoryToTheSameBits) {
   EXPECT_EQ(separate["weights_hash"], shared["weights_hash"]);
   EXPECT_EQ(separate["final_loss"], shared["final_loss"]);
   EXPECT_EQ(separate["driver_calls_after_step_2"], 0);
+}
+
+TEST_F(VulkanTrainCommand, TheReportCountsWhatTheHostComputesAndCopies) {
+  const auto driver = testing::vulkan_drivers().back();
+  if (driver.name != "swiftshader") GTEST_SKIP() << "every driver here has integers of 64 bits";
+  const auto report = [&](const std::string& variables) {
+    const testing::Outcome trained = train("--device vulkan:0", variables, driver.file);
+    EXPECT_EQ(trained.status, 0) << trained.err;
+    return trained.out;
+  };
+  const std::string separate = report("TENON_VULKAN_STAGE=1"), shared = report("");
+  EXPECT_THAT(separate, ContainsRegex("where the device has no kernel: [a-z].* KiB copied\n"));
+  EXPECT_THAT(shared, HasSubstr("where the device has no kernel: "));
+  EXPECT_THAT(shared, Not(HasSubstr(" copied")));
+  const auto weights = [](const std::string& text) {
+    return text.substr(text.find("weights "), sizeof("weights 0123456789abcdef") - 1);
+  };
+  EXPECT_EQ(weights(separate), weights(shared));
 }
 
 // A limit, which a capture could not keep, has each step computed anew.

@@ -9,6 +9,7 @@
 #include "tenon/lab/survey.h"
 #include "tenon/lab/text_table.h"
 #include "tenon/memory/policies.h"
+#include "tenon/tensor/fallback.h"
 
 namespace tenon::command {
 namespace {
@@ -159,6 +160,8 @@ std::string train_report(const TrainOutcome& o, const std::string& policy) {
       "allocator calls in a step: {} blocks made and dropped; driver calls after step 2: {}\n",
       grouped(o.allocations_per_step), grouped(o.driver_calls_after_step_2));
   text += arena_text(o);
+  if (const std::string calls = to_string(fallbacks()); !calls.empty())
+    text += fmt::format("the host's calls, where the device has no kernel: {}\n", calls);
   if (!o.ranks.empty()) text += ranks_report(o.ranks);
   if (profile.peak_bytes == 0) return text;
   text += fmt::format("\npeak of the first two steps, {}, by what it is for\n{}",

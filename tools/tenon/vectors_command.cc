@@ -47,10 +47,9 @@ std::uint64_t fallback_calls() {
 }
 
 std::string host_help(std::uint64_t cases) {
-  std::string names;
-  for (const HostFallback& each : fallbacks())
-    names += fmt::format("{}{} {}", names.empty() ? "; its calls: " : ", ", each.name, each.calls);
-  return fmt::format("with the host's help: {} of them{}\n", cases, names);
+  const std::string calls = to_string(fallbacks());
+  return fmt::format("with the host's help: {} of them{}{}\n", cases,
+                     calls.empty() ? "" : "; its calls: ", calls);
 }
 
 int run_vectors(const Options& options) {

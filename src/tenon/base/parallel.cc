@@ -13,6 +13,7 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tenon/base/environment.h"
@@ -46,12 +47,14 @@ struct Loop {
   std::int64_t piece = 0;
   detail::LoopBody body = nullptr;
   void* context = nullptr;
+  void* word = nullptr;
   std::atomic<std::int64_t> next{0};
   std::exception_ptr failure;
   std::once_flag failed;
 
   void work() {
     inside_loop = true;
+    void* const own_word = std::exchange(detail::loop_word(), word);
     for (;;) {
       const std::int64_t from = next.fetch_add(piece, std::memory_order_relaxed);
       if (from >= end) break;
@@ -62,6 +65,7 @@ struct Loop {
         next.store(end, std::memory_order_relaxed);
       }
     }
+    detail::loop_word() = own_word;
     inside_loop = false;
   }
 };
@@ -157,6 +161,11 @@ class Workers {
 
 }  // namespace
 
+void*& detail::loop_word() {
+  thread_local void* word = nullptr;
+  return word;
+}
+
 int num_threads() { return thread_limit().load(std::memory_order_relaxed); }
 
 void set_num_threads(int threads) {
@@ -175,6 +184,7 @@ void detail::run_parallel(std::int64_t begin, std::int64_t end, std::int64_t gra
   loop.end = end;
   loop.body = body;
   loop.context = context;
+  loop.word = loop_word();
   // Four pieces for each thread even out cores of different speed.
   loop.piece = std::max<std::int64_t>(1, grains / (4 * threads)) * grain;
   loop.next.store(begin, std::memory_order_relaxed);

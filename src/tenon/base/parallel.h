@@ -18,6 +18,9 @@ using LoopBody = void (*)(void* context, std::int64_t begin, std::int64_t end);
 void run_parallel(std::int64_t begin, std::int64_t end, std::int64_t grain, LoopBody body,
                   void* context);
 
+// A word of the calling thread, which workers see as theirs while they run its loop.
+void*& loop_word();
+
 }  // namespace detail
 
 // Calls body(from, to) on pieces that together cover [begin, end) once each. Every piece except the

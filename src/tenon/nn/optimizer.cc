@@ -107,7 +107,8 @@ void Optimizer::step_parameter(std::size_t index, double gradient_scale,
   };
   if (!vulkan::holds(parameter.tensor) ||
       !update_on_device(whole, {parameter.tensor, gradient, state_[index], device_scale}, next)) {
-    if (vulkan::holds(parameter.tensor)) note_fallback(name_, parameter.tensor.device());
+    HostTurn host;
+    if (vulkan::holds(parameter.tensor)) host.take(name_, parameter.tensor.device());
     const double scale = device_scale.defined() ? device_scale.item<double>() : 1;
     if (device_scale.defined() && !(scale > 0)) return;
     update_elements(index, 0, gradient.numel(), gradient.const_data_ptr(), UpdatePart::kBoth,

@@ -26,7 +26,7 @@ void check_complex(const char* what, const Tensor& a) {
 }
 
 Tensor copy_of_part(const char* what, const Tensor& a, Part part) {
-  const Device device = common_device(what, {&a});
+  const HostTurn device = common_device(what, {&a});
   check_complex(what, a);
   const Tensor out = empty(a.sizes(), real_of(a.dtype()), device);
   if (!out.is_meta()) copy_(out, part_of(contiguous(a.detach()), part));
@@ -36,7 +36,7 @@ Tensor copy_of_part(const char* what, const Tensor& a, Part part) {
 }  // namespace
 
 Tensor detail::conj(const Tensor& a) {
-  common_device("conj", {&a});
+  const HostTurn device = common_device("conj", {&a});
   check_complex("conj", a);
   const Tensor out = clone(a.detach(), MemoryFormat::kContiguous);
   if (!out.is_meta()) neg_(part_of(out, kImaginary));
@@ -47,7 +47,7 @@ Tensor detail::real(const Tensor& a) { return copy_of_part("real", a, kReal); }
 Tensor detail::imag(const Tensor& a) { return copy_of_part("imag", a, kImaginary); }
 
 Tensor detail::complex(const Tensor& real, const Tensor& imaginary) {
-  const Device device = common_device("complex", {&real, &imaginary});
+  const HostTurn device = common_device("complex", {&real, &imaginary});
   const DType dtype = real.dtype();
   if (dtype != imaginary.dtype() || !(real.sizes() == imaginary.sizes()) ||
       (dtype != DType::kF32 && dtype != DType::kF64))

@@ -253,9 +253,10 @@ Tensor detail::conv2d_weight_gradient(const Tensor& gradient, const Tensor& a, I
     const Tensor image = contiguous(to(a, compute));
     const Tensor from = contiguous(to(gradient, compute));
     if (out.is_meta()) return to(out, a.dtype());
+    HostTurn host;
     if (vulkan::holds(out)) {
       if (correlate_on_device(out, from, image, w.on_device(), o.groups)) return to(out, a.dtype());
-      note_fallback("conv2d's weight gradient", out.device());
+      host.take("conv2d's weight gradient", out.device());
     }
     compute == DType::kF64 ? correlate<double>(out, from, image, w)
                            : correlate<float>(out, from, image, w);
@@ -287,10 +288,11 @@ Tensor detail::conv2d(const Tensor& a, const Tensor& weight, const Tensor& bias,
     const Tensor filter = contiguous(to(weight, compute));
     const Tensor offset = bias.defined() ? contiguous(to(bias, compute)) : bias;
     if (out.is_meta()) return to(out, a.dtype());
+    HostTurn host;
     if (vulkan::holds(out)) {
       if (convolve_on_device(out, image, filter, offset, w.on_device(), o.groups))
         return to(out, a.dtype());
-      note_fallback("conv2d", device);
+      host.take("conv2d", device);
     }
     const bool done = by_onednn && cpu::has_onednn_conv(compute)
                           ? cpu::onednn_conv2d(out, image, filter, offset, o)
@@ -338,11 +340,12 @@ Tensor detail::conv_transpose2d(const Tensor& a, const Tensor& weight, const Ten
       empty({a.size(0), filters, height, width}, bias.defined() ? full : compute, device);
   const Tensor image = contiguous(to(a, compute));
   const Tensor filter = contiguous(to(weight, compute));
+  HostTurn host;
   if (vulkan::holds(out) && a.numel() > 0) {
     const Tensor offset = bias.defined() ? contiguous(to(bias, full)) : bias;
     if (convolve_transposed_on_device(out, image, filter, offset, w.on_device(), o.groups))
       return to(out, a.dtype());
-    note_fallback("conv_transpose2d", device);
+    host.take("conv_transpose2d", device);
   }
   if (by_onednn && cpu::has_onednn_conv(compute) && !out.is_meta() && out.numel() > 0) {
     if (cpu::onednn_conv2d_backward_input(out, image, filter, o)) {

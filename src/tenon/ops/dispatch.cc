@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "tenon/tensor/fallback.h"
 #include "tenon/tensor/host_access.h"
 
 namespace tenon::ops {
@@ -62,9 +61,6 @@ Device detail::device_of_all(const char* what, std::span<const Tensor* const> te
         fmt::format("{}: there is no kernel for {}; set one with Operator::set_kernel, or copy the "
                     "tensors to the cpu",
                     what, to_string(device)));
-  if (work == Work::kComputes && device.type != DeviceType::kCpu &&
-      device.type != DeviceType::kMeta)
-    note_fallback(what, device);
   return device;
 }
 

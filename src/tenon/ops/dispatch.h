@@ -13,6 +13,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/tensor/dim_labels.h"
+#include "tenon/tensor/fallback.h"
 #include "tenon/tensor/tensor.h"
 
 namespace tenon::ops {
@@ -193,9 +194,8 @@ class Operator<Result(Arguments...)> {
 
 namespace detail {
 
-// What a common kernel does: arithmetic that the host computes, moves of elements alone, or
-// arithmetic that it offers to the device first.
-enum class Work : std::uint8_t { kComputes, kMoves, kOffers };
+// What a common kernel does: arithmetic, or moves of elements alone.
+enum class Work : std::uint8_t { kComputes, kMoves };
 Device device_of_all(const char* what, std::span<const Tensor* const> tensors, Work work);
 
 inline Device device_of_all_or_host(const char* what, std::span<const Tensor* const> tensors,
@@ -214,19 +214,19 @@ inline std::span<const Tensor* const> as_span(std::initializer_list<const Tensor
 
 // Throws InvalidArgument, naming the operator, unless all tensors are strided, of dtypes with
 // arithmetic, and on one device (0-d ones on the host go with any). Common kernels must serve that
-// device: the host, meta, or one whose memory the host reaches (Note [Fallback]). Undefined ones
-// are skipped. Returns that device.
-inline Device common_device(const char* what, std::span<const Tensor* const> tensors) {
-  return detail::device_of_all_or_host(what, tensors, detail::Work::kComputes);
+// device: the host, meta, or one for which the host computes (Note [Fallback]). Undefined ones are
+// skipped. Returns that device; keep the turn until the arithmetic is done.
+inline HostTurn common_device(const char* what, std::span<const Tensor* const> tensors) {
+  return HostTurn(what, detail::device_of_all_or_host(what, tensors, detail::Work::kComputes));
 }
 // The same, for a list in braces.
-inline Device common_device(const char* what, std::initializer_list<const Tensor*> tensors) {
+inline HostTurn common_device(const char* what, std::initializer_list<const Tensor*> tensors) {
   return common_device(what, detail::as_span(tensors));
 }
 // The same for a kernel that offers its arithmetic to the device first: it notes by itself what the
 // host computes (tensor/fallback.h).
 inline Device device_to_offer(const char* what, std::initializer_list<const Tensor*> tensors) {
-  return detail::device_of_all_or_host(what, detail::as_span(tensors), detail::Work::kOffers);
+  return detail::device_of_all_or_host(what, detail::as_span(tensors), detail::Work::kComputes);
 }
 // The same for an operator that moves elements and computes nothing: dtypes for storage, too, but
 // for quantised ones. It notes what the host moves, as above.

@@ -157,9 +157,10 @@ bool run_on_device(const ElementwisePlan& plan, const Tensor& out,
 void run_elementwise(const ElementwisePlan& plan, const Tensor& out,
                      std::initializer_list<const Tensor*> inputs) {
   if (out.is_meta() || out.numel() == 0) return;
+  HostTurn host;
   if (out.device().type != DeviceType::kCpu) {
     if (run_on_device(plan, out, inputs)) return;
-    note_fallback(plan.name, out.device());
+    host.take(plan.name, out.device());
   }
   // The output is asked for its memory first: shared bytes become its own, and an input that is the
   // same tensor is then read from there.

@@ -400,6 +400,7 @@ Tensor detail::gather(Gather kind, const Tensor& a, std::uint64_t reduced, const
   std::int64_t kept = 1;
   for (std::size_t d = 0; d < static_cast<std::size_t>(a.dim()); ++d)
     if (((reduced >> d) & 1) == 0) kept *= a.sizes()[d];
+  HostTurn host;
   if (vulkan::holds(a) && kept > 0) {
     const auto dtype = vulkan::gather_dtype(a.dtype(), a.device());
     if (a.numel() == 0) {  // the numbers that nothing gives
@@ -413,7 +414,7 @@ Tensor detail::gather(Gather kind, const Tensor& a, std::uint64_t reduced, const
     }
     constexpr const char* kNames[] = {"sum",  "prod",           "amax",
                                       "amin", "sum of squares", "logsumexp"};
-    note_fallback(kNames[static_cast<std::size_t>(kind)], a.device());
+    host.take(kNames[static_cast<std::size_t>(kind)], a.device());
   }
   if (kept > 1 && !a.is_meta() && a.device() == Device{})
     if (const DimVector order = kept_by_stride(a, reduced); order.size() > 1)

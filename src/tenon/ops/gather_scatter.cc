@@ -185,10 +185,11 @@ Tensor detail::gather_elements(const Tensor& a, std::int64_t dim, const Tensor& 
   const std::int64_t d = wrap_dim(dim, a.dim(), "gather");
   check_gather_shape("gather", a, index, d);
   Tensor out = empty(index.sizes(), a.dtype(), device);
+  HostTurn host;
   if (vulkan::holds(a) && out.numel() > 0) {
     if (a.dim() > 0 && vulkan::take("gather", out, a, d, integer_indices("gather", index)))
       return out;
-    note_fallback("gather", device);
+    host.take("gather", device);
   }
   const Tensor indices = integer_indices("gather", index);
   if (out.is_meta() || out.numel() == 0) return out;
@@ -209,11 +210,12 @@ Tensor detail::scatter_add(const Tensor& a, std::int64_t dim, const Tensor& inde
   Tensor used = source;
   for (std::int64_t i = 0; i < source.dim(); ++i) used = used.narrow(i, 0, index.size(i));
   Tensor out = clone(a, MemoryFormat::kContiguous);
+  HostTurn host;
   if (vulkan::holds(a) && index.numel() > 0) {
     if (a.dim() > 0 &&
         vulkan::add_at("scatter_add", out, d, integer_indices("scatter_add", index), used))
       return out;
-    note_fallback("scatter_add", a.device());
+    host.take("scatter_add", a.device());
   }
   const Tensor indices = integer_indices("scatter_add", index);
   if (out.is_meta() || index.numel() == 0) return out;
@@ -332,11 +334,12 @@ Tensor detail::index_add(const Tensor& a, std::int64_t dim, const Tensor& index,
     throw InvalidArgument(
         fmt::format("index_add: {} indices into a 0-d tensor; it takes one", index.numel()));
   Tensor out = clone(a, MemoryFormat::kContiguous);
+  HostTurn host;
   if (vulkan::holds(a) && source.numel() > 0) {
     if (a.dim() > 0 && vulkan::add_at("index_add", out, d,
                                       along_dim("index_add", index, source.sizes(), d), source))
       return out;
-    note_fallback("index_add", a.device());
+    host.take("index_add", a.device());
   }
   const Tensor indices = checked_indices("index_add", index, a.dim() == 0 ? 1 : a.size(d));
   if (out.is_meta() || source.numel() == 0) return out;

@@ -76,7 +76,6 @@ bool multiply_on_device(const Tensor& out, const Tensor& a, const Tensor& b, dou
     if (!of_a || !of_b) return multiply_on_device(out, contiguous(a), contiguous(b), beta);
     if (vulkan::matmul(out, m, n, a.size(-1), a, *of_a, b, *of_b, beta)) return true;
   }
-  note_fallback("matmul", out.device());
   return false;
 }
 
@@ -90,7 +89,11 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, double beta) 
     return;
   }
   const bool by_host = out.device().type == DeviceType::kCpu || out.is_meta();
-  if (!by_host && multiply_on_device(out, a, b, beta)) return;
+  HostTurn host;
+  if (!by_host) {
+    if (multiply_on_device(out, a, b, beta)) return;
+    host.take("matmul", out.device());
+  }
   cpu::Matrix left, right;
   const Tensor ready_a = prepared(a, left);
   const Tensor ready_b = prepared(b, right);

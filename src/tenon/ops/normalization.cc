@@ -102,9 +102,10 @@ Tensor normalize_rows(const char* what, vulkan::Rows kind, double eps, const Ten
   const Tensor dense = contiguous(to(a, compute_dtype(a.dtype())));
   const RowView view(length == 0 ? dense.reshape({-1}) : dense.view({-1, length}), -1);
   const Tensor out = empty(a.sizes(), dense.dtype(), a.device());
+  HostTurn host;
   if (vulkan::holds(a) && out.numel() > 0) {
     if (vulkan::rows(kind, out, length, 1, dense, weight, bias, eps)) return to(out, a.dtype());
-    note_fallback(what, a.device());
+    host.take(what, a.device());
   }
   const cpu::RowFunctions functions = cpu::row_functions(dense.dtype());
   auto* result = static_cast<char*>(out.data_ptr());

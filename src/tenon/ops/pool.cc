@@ -101,11 +101,12 @@ Tensor pool(const char* what, vulkan::WindowWork work, const Tensor& a, std::int
   const Tensor out = empty(sizes, compute, device);
   const Tensor dense = contiguous(to(a, compute));
   if (out.is_meta() || out.numel() == 0) return to(out, a.dtype());
+  HostTurn host;
   if (vulkan::holds(a)) {
     if (vulkan::windows(work, out, dense, span_of.on_device(a.sizes(), sizes),
                         out.numel() / (height * width)))
       return to(out, a.dtype());
-    note_fallback(what, device);
+    host.take(what, device);
   }
   if constexpr (std::is_same_v<SpanOf, const SlidingWindows&>)
     if (by_windows(out, dense, work == vulkan::WindowWork::kAverage, span_of))

@@ -127,7 +127,8 @@ Tensor arg_extreme(const char* what, const Tensor& given, std::optional<std::int
   if (!out.is_meta() && a.dim() == 0) fill_(out, 0);
   if (!out.is_meta() && out.numel() > 0 && a.dim() > 0 &&
       !(vulkan::holds(a) && vulkan::arg_extreme(kLargest, out, a, reduced))) {
-    if (vulkan::holds(a)) note_fallback(what, device);
+    HostTurn host;
+    if (vulkan::holds(a)) host.take(what, device);
     const Tensor rows = contiguous(a.movedim(static_cast<std::int64_t>(d), -1));
     const std::int64_t length = a.sizes()[d];
     std::int64_t* result = out.data_ptr<std::int64_t>();

@@ -70,9 +70,10 @@ Tensor running(const char* what, vulkan::Rows kind, const Tensor& a, std::int64_
   const Tensor out = empty_like(input);
   if (out.is_meta() || out.numel() == 0) return out;
   const DenseLines lines(input, d);
+  HostTurn host;
   if (vulkan::holds(input)) {
     if (vulkan::rows(kind, out, lines.length, lines.inner, input)) return out;
-    note_fallback(what, out.device());
+    host.take(what, out.device());
   }
   visit_dtype(result, [&]<typename T>() {
     const T* from = input.const_data_ptr<T>();

@@ -154,11 +154,12 @@ Tensor detail::index_select(const Tensor& a, std::int64_t dim, const Tensor& ind
   DimVector sizes = a.sizes().to_vector();
   if (a.dim() > 0) sizes[static_cast<std::size_t>(d)] = index.numel();
   Tensor out = empty(sizes, a.dtype(), device);
+  HostTurn host;
   if (vulkan::holds(a) && out.numel() > 0) {
     if (a.dim() > 0 && index.device() == device &&
         vulkan::take("index_select", out, a, d, along_dim("index_select", index, sizes, d)))
       return out;
-    note_fallback("index_select", device);
+    host.take("index_select", device);
   }
   if (a.dim() == 1 && !out.is_meta() && out.numel() > 0) {
     const Tensor indices = integer_indices("index_select", index);
@@ -199,12 +200,13 @@ Tensor detail::one_hot(const Tensor& index, std::int64_t classes) {
   DimVector sizes = index.sizes().to_vector();
   sizes.push_back(classes);
   Tensor out = zeros(sizes, DType::kI64, device);
+  HostTurn host;
   if (vulkan::holds(index) && out.numel() > 0) {
     const Tensor one = ones({}, DType::kI64, device);
     if (vulkan::add_at("one_hot", out, -1, integer_indices("one_hot", index).unsqueeze(-1),
                        one.expand(index.unsqueeze(-1).sizes())))
       return out;
-    note_fallback("one_hot", device);
+    host.take("one_hot", device);
   }
   const Tensor indices = checked_indices("one_hot", index, classes);
   if (out.is_meta() || out.numel() == 0) return out;

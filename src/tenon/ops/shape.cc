@@ -31,10 +31,11 @@ Tensor triangle(const char* what, const Tensor& a, bool is_lower, std::int64_t d
   if (a.dim() < 2)
     throw InvalidArgument(
         fmt::format("{}: shape {} has fewer than two dimensions", what, to_string(a.sizes())));
+  HostTurn host;
   if (vulkan::holds(a) && a.numel() > 0) {
     Tensor kept = empty(a.sizes(), a.dtype(), a.device());
     if (vulkan::triangle(kept, a, is_lower, diagonal)) return kept;
-    note_fallback(what, a.device());
+    host.take(what, a.device());
   }
   Tensor out = clone(a, MemoryFormat::kContiguous);
   if (out.is_meta() || out.numel() == 0) return out;

@@ -148,11 +148,12 @@ Tensor along(const char* what, vulkan::Rows kind, const Tensor& a, std::int64_t 
   const Tensor input = dense(a);
   const Tensor out = empty_like(input);
   if (out.is_meta() || out.numel() == 0) return out;
+  HostTurn host;
   if (vulkan::holds(input)) {
     const Tensor wide = to(input, compute_dtype(a.dtype())), result = empty_like(wide);
     const DenseLines lines(wide, d);
     if (vulkan::rows(kind, result, lines.length, lines.inner, wide)) return to(result, a.dtype());
-    note_fallback(what, out.device());
+    host.take(what, out.device());
   }
   LineWork(out, input, d, function).run();
   return out;

@@ -46,10 +46,11 @@ SortResult sorted(const char* what, const Tensor& a, std::int64_t dim, bool desc
   const Tensor values = empty(sizes, a.dtype(), device);
   const Tensor indices = empty(sizes, DType::kI64, device);
   if (wanted == 0 || rows.is_meta()) return {placed(values, a, dim), placed(indices, a, dim)};
+  HostTurn host;
   if (vulkan::holds(a)) {
     if (rows.numel() > 0 && vulkan::sort(values, indices, rows, wanted, descending))
       return {placed(values, a, dim), placed(indices, a, dim)};
-    note_fallback(what, device);
+    host.take(what, device);
   }
   const std::int64_t count = rows.numel() / length;
   cpu::Workspaces rooms(cpu::row_order_room(length), count);

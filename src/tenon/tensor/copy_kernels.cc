@@ -132,9 +132,10 @@ void copy_same_dtype(const StridedLoop& loop) {
 
 void detail::copy_elements(const Tensor& target, const Tensor& source) {
   if (target.numel() == 0) return;
+  HostTurn host;
   if (vulkan::holds(target) && source.device() == target.device()) {
     if (vulkan::copy(target, source)) return;
-    note_fallback("copy", target.device());
+    host.take("copy", target.device());
   }
   const StridedLoop loop = StridedLoop::over(target.sizes(), {&target, &source});
   if (target.dtype() != source.dtype()) {
@@ -157,9 +158,10 @@ void detail::copy_elements(const Tensor& target, const Tensor& source) {
 
 void detail::fill_elements(const Tensor& target, const Scalar& value) {
   if (target.numel() == 0) return;
+  HostTurn host;
   if (vulkan::holds(target)) {
     if (vulkan::fill(target, value)) return;
-    note_fallback("fill", target.device());
+    host.take("fill", target.device());
   }
   const StridedLoop loop = StridedLoop::over(target.sizes(), {&target});
   visit_any_dtype(target.dtype(), [&]<typename T>() {

@@ -29,7 +29,7 @@ IntrusivePtr<StorageImpl> copy_on_write_clone(StorageImpl& source) {
   if (source.data_ == nullptr)
     return make_intrusive<StorageImpl>(StorageImpl::UseByteSize{}, source.sym_nbytes(),
                                        DataPtr(device), source.allocator(), source.resizable());
-  void* data = source.data_.get();
+  void* data = const_cast<void*>(source.data_in_stream());
   if (!source.is_copy_on_write()) {
     auto shared = std::make_unique<SharedBytes>();
     shared->owner = std::move(source.data_);

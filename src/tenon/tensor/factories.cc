@@ -47,9 +47,12 @@ inline IntrusivePtr<StorageImpl> new_storage(std::size_t size_bytes, Device devi
   Allocator* const guarded = guarded_allocator(device);
   Allocator& source = guarded != nullptr ? *guarded : *registered_allocator(device);
   // A guard's allocator may end before the tensor: the storage does not remember it.
-  return make_intrusive<StorageImpl>(StorageImpl::UseByteSize{}, bytes,
-                                     bytes_from(source, size_bytes),
-                                     guarded != nullptr ? nullptr : &source, true);
+  auto storage = make_intrusive<StorageImpl>(StorageImpl::UseByteSize{}, bytes,
+                                             bytes_from(source, size_bytes),
+                                             guarded != nullptr ? nullptr : &source, true);
+  if (device.type == DeviceType::kVulkan) [[unlikely]]
+    storage->mark_untouched();
+  return storage;
 }
 
 inline Tensor from_storage(IntrusivePtr<StorageImpl> storage, IntList sizes, std::int64_t numel,

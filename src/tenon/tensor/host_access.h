@@ -14,8 +14,8 @@ bool is_own_vulkan(Device device);
 // Note [Host access]. On a device that shares one memory with the host, a tensor's address is the
 // host's too. data_ptr() and the like, which give that address, wait for the device's queued work.
 // So the host computes there in order, without a copy. Kernels of the device are queued by address
-// (StorageImpl::data_in_stream), without a wait. On a Vulkan device with memory of its own kernels
-// alone compute: data_ptr() throws, and what the host reads or writes goes through copies.
+// (StorageImpl::data_in_stream), without a wait. On a Vulkan device with memory of its own,
+// data_ptr() throws, except while the host computes an operator by copies (Note [Fallback]).
 
 // Whether the host may use the addresses of the device's tensors. True for the host itself, and for
 // a Vulkan device of Tenon's own backend that shares the host's memory. Thread-safe.
@@ -30,8 +30,7 @@ inline bool has_operators(Device device) {
 }
 
 // Waits until all work that was queued on the device is done. Throws DeviceError, and
-// InvalidArgument where the host does not reach the device's memory, and for an index out of range
-// that a kernel met.
+// InvalidArgument for an index out of range that a kernel met.
 void wait_for_device(Device device);
 
 }  // namespace tenon

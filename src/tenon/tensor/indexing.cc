@@ -8,7 +8,7 @@
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
-#include "tenon/tensor/host_access.h"
+#include "tenon/tensor/fallback.h"
 #include "tenon/tensor/quantized.h"
 #include "tenon/tensor/strided_loop.h"
 
@@ -192,15 +192,6 @@ void walk_choice(const Tensor& dense, const Tensor& view, const Applied& applied
   }
 }
 
-void check_host(const Tensor& t) {
-  if (!host_reaches(t.device()))
-    throw InvalidArgument(
-        fmt::format("indexing by tensors needs the host, which does not reach the memory of {}: "
-                    "copy the tensor to the cpu, or call index_select, gather_elements or "
-                    "masked_fill",
-                    to_string(t.device())));
-}
-
 // Steps in bytes.
 void copy_items(char* to, std::int64_t to_step, const char* from, std::int64_t from_step,
                 std::int64_t length, std::size_t item) {
@@ -229,8 +220,7 @@ void add_row(char* target, const char* source, std::int64_t target_stride,
 }  // namespace
 
 std::vector<Tensor> nonzero_positions(const Tensor& mask) {
-  check_host(mask);
-  const Tensor dense = contiguous(mask);
+  const Tensor dense = contiguous(to_host(mask));
   const bool* set = dense.const_data_ptr<bool>();
   const std::int64_t count = set == nullptr ? 0 : std::count(set, set + dense.numel(), true);
   std::vector<Tensor> positions;
@@ -257,7 +247,7 @@ std::vector<std::int64_t> detail::chosen_offsets(const Tensor& source,
                                                  IntList index_sizes) {
   std::vector<std::int64_t> offsets(static_cast<std::size_t>(numel_of(index_sizes)), 0);
   for (std::size_t d = 0; d < indices.size(); ++d) {
-    const Tensor index = contiguous(indices[d].expand(index_sizes));
+    const Tensor index = contiguous(to_host(indices[d]).expand(index_sizes));
     const std::int64_t* values = index.const_data_ptr<std::int64_t>();
     const std::int64_t size = source.sizes()[d];
     const std::int64_t stride = source.strides()[d];
@@ -284,7 +274,7 @@ const Tensor& Tensor::index_put_(std::initializer_list<TensorIndex> indices, con
 Tensor Tensor::index(Indices indices) const {
   const Applied applied = apply_views(*this, indices);
   if (!applied.has_tensors) return applied.view;
-  check_host(applied.view);
+  const HostTurn host("indexing by tensors", applied.view.device());
   const Choice choice = plan_choice(applied);
   Tensor result = empty(result_sizes(choice), dtype(), device());
   const std::size_t item = item_size();
@@ -334,7 +324,7 @@ const Tensor& Tensor::index_put_(Indices indices, const Tensor& values, bool acc
     copy_(applied.view, values);
     return *this;
   }
-  check_host(applied.view);
+  const HostTurn host("writing by indices", applied.view.device());
   Choice choice = plan_choice(applied);
   const DimVector sizes = result_sizes(choice);
   const Tensor ready = to(values.detach(), dtype()).expand(sizes);

@@ -65,7 +65,8 @@ const Tensor& fill_random(const Tensor& target, Generator& generator, RandomKind
       target.is_contiguous() ? target : empty(target.sizes(), target.dtype(), device);
   if (!vulkan::holds(target) ||
       !vulkan::random_numbers(kind, first, second, dense, generator, start)) {
-    if (vulkan::holds(target)) note_fallback("random numbers", device);
+    HostTurn host;
+    if (vulkan::holds(target)) host.take("random numbers", device);
     visit_dtype(target.dtype(), [&]<typename T>() {
       generate(dense.data_ptr<T>(), dense.numel(), generator.seed(), start,
                [&](const Four& four, T* two) {

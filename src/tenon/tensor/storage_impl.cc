@@ -11,6 +11,7 @@
 #include "tenon/base/hash.h"
 #include "tenon/memory/registry.h"
 #include "tenon/tensor/copy_on_write.h"
+#include "tenon/tensor/fallback.h"
 #include "tenon/tensor/host_access.h"
 #include "tenon/tensor/meta_memory.h"
 
@@ -23,10 +24,6 @@ std::mutex& first_access_lock(const StorageImpl* storage) {
   return locks[mix64(reinterpret_cast<std::uintptr_t>(storage)) % locks.size()];
 }
 
-// Of state_: whether the host waits before it uses the bytes, or is refused.
-bool is_of_device(Device device) {
-  return device.type != DeviceType::kCpu && has_operators(device);
-}
 
 void check_size(const SymInt& size_bytes) {
   if (size_bytes.hint() < 0)
@@ -52,8 +49,7 @@ StorageImpl::StorageImpl(UseByteSize, SymInt size_bytes, DataPtr data, Allocator
       allocator_(allocator),
       flags_(resizable ? kResizable : 0) {
   check_size(size_bytes_);
-  if (is_of_device(data_.device())) [[unlikely]]
-    state_.store(kOnDevice, std::memory_order_relaxed);
+  state_.store(state_on(data_.device()), std::memory_order_relaxed);
 }
 
 StorageImpl::StorageImpl(UseByteSize, const SymInt& size_bytes, Allocator* allocator,
@@ -63,8 +59,8 @@ StorageImpl::StorageImpl(UseByteSize, const SymInt& size_bytes, Allocator* alloc
     throw InvalidArgument(
         fmt::format("storage: {} bytes need an allocator to come from", to_string(size_bytes_)));
   data_ = allocator_->allocate(nbytes());
-  if (is_of_device(data_.device())) [[unlikely]]
-    state_.store(kOnDevice, std::memory_order_relaxed);
+  state_.store(state_on(data_.device()), std::memory_order_relaxed);
+  mark_untouched();
 }
 
 StorageImpl::StorageImpl(Lazy, std::size_t size_bytes, Device device, Allocator* allocator,
@@ -74,14 +70,20 @@ StorageImpl::StorageImpl(Lazy, std::size_t size_bytes, Device device, Allocator*
       allocator_(allocator),
       flags_(resizable ? kResizable : 0) {
   const bool has_memory = device.type != DeviceType::kMeta && size_bytes > 0;
-  const std::uint8_t on_device = is_of_device(device) ? kOnDevice : 0;
-  state_.store(static_cast<std::uint8_t>((has_memory ? kLazy : 0) | on_device),
+  state_.store(static_cast<std::uint8_t>((has_memory ? kLazy : 0) | state_on(device)),
                std::memory_order_relaxed);
+  mark_untouched();
 }
 
 StorageImpl::StorageImpl(WithoutMemory, Device device)
     : data_(device), size_bytes_(0), allocator_(nullptr), flags_(0) {
   state_.store(kLazy | kWithoutMemory, std::memory_order_relaxed);
+}
+
+std::uint8_t StorageImpl::state_on(Device device) {
+  if (device.type == DeviceType::kCpu || !has_operators(device)) [[likely]]
+    return 0;
+  return host_reaches(device) ? kOnDevice : kOnDevice | kSeparate;
 }
 
 Allocator& StorageImpl::source_of_bytes() const {
@@ -100,14 +102,32 @@ void StorageImpl::bring_bytes() const {
   state_.fetch_and(static_cast<std::uint8_t>(~kLazy), std::memory_order_release);
 }
 
-void StorageImpl::prepare_read() const {
+const void* StorageImpl::prepare_read() const {
   if (state() & kLazy) bring_bytes();
-  if ((state() & kOnDevice) != 0 && data_ != nullptr) wait_for_device(device());
+  if ((state() & kOnDevice) == 0 || data_ == nullptr) return data_.get();
+  if (state() & kSeparate) return detail::address_in_turn(*const_cast<StorageImpl*>(this), false);
+  wait_for_device(device());
+  return data_.get();
 }
 
-void StorageImpl::prepare_write() {
+void* StorageImpl::prepare_write() {
   own_bytes();  // which may queue a copy
-  if ((state() & kOnDevice) != 0 && data_ != nullptr) wait_for_device(device());
+  if ((state() & kOnDevice) == 0 || data_ == nullptr) return data_.get();
+  if (state() & kSeparate) return detail::address_in_turn(*this, true);
+  wait_for_device(device());
+  return data_.get();
+}
+
+void StorageImpl::prepare_queued_read() const {
+  if (state() & kLazy) bring_bytes();
+  if (state() & kSeparate) detail::bring_to_device(*const_cast<StorageImpl*>(this), false);
+}
+
+void StorageImpl::prepare_queued_write() {
+  own_bytes();
+  if ((state() & kSeparate) == 0) return;
+  detail::bring_to_device(*this, true);
+  state_.fetch_and(static_cast<std::uint8_t>(~kUntouched), std::memory_order_release);
 }
 
 void StorageImpl::own_bytes() {
@@ -123,7 +143,7 @@ DataPtr StorageImpl::set_data_ptr(DataPtr data) {
   DataPtr old = std::move(data_);
   data_ = std::move(data);
   flags_ |= kUnknownSize;
-  state_.store(is_of_device(data_.device()) ? kOnDevice : 0, std::memory_order_release);
+  state_.store(state_on(data_.device()), std::memory_order_release);
   return old;
 }
 
@@ -161,7 +181,7 @@ void StorageImpl::resize(std::size_t size_bytes) {
     Allocator& allocator = source_of_bytes();
     DataPtr larger = allocator.allocate(size_bytes);
     const std::size_t kept = std::min(nbytes(), size_bytes);
-    if (kept > 0 && data_ != nullptr) allocator.copy_data(larger.get(), data_.get(), kept);
+    if (kept > 0 && data_ != nullptr) allocator.copy_data(larger.get(), data_in_stream(), kept);
     static_cast<void>(set_data_ptr(std::move(larger)));
     flags_ &= kResizable;
     if (empties) state_.fetch_or(kLazy | kWithoutMemory, std::memory_order_release);

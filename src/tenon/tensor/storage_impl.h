@@ -13,6 +13,10 @@
 
 namespace tenon {
 
+namespace detail {
+class HostCopies;
+}
+
 // One block of memory with its size, its allocator and the version counter of the tensors on it
 // (Note [Version counter sharing] in version.h).
 //
@@ -52,26 +56,30 @@ class StorageImpl final : public IntrusiveTarget {
   // Reading. Null for no bytes.
   const void* data() const {
     if (state() & (kLazy | kOnDevice)) [[unlikely]]
-      prepare_read();
+      return prepare_read();
     return data_.get();
   }
   // Writing: a copy-on-write storage gets bytes of its own first.
   void* mutable_data() {
     if (state() != 0) [[unlikely]]
-      prepare_write();
+      return prepare_write();
     return data_.get();
   }
   // For work that is queued on the storage's device: as data() or mutable_data(), without a wait
   // (Note [Host access] in host_access.h).
   const void* data_in_stream() const {
-    if (state() & kLazy) [[unlikely]]
-      bring_bytes();
+    if (state() & (kLazy | kSeparate)) [[unlikely]]
+      prepare_queued_read();
     return data_.get();
   }
   void* mutable_data_in_stream() {
-    if (state() & (kLazy | kCopyOnWrite)) [[unlikely]]
-      own_bytes();
+    if (state() & (kLazy | kCopyOnWrite | kSeparate)) [[unlikely]]
+      prepare_queued_write();
     return data_.get();
+  }
+  // Says that the bytes have no value yet, so that the host need not read them from a device.
+  void mark_untouched() {
+    if (state() & kSeparate) state_.fetch_or(kUntouched, std::memory_order_relaxed);
   }
   const DataPtr& data_ptr() const {
     static_cast<void>(data());
@@ -116,22 +124,28 @@ class StorageImpl final : public IntrusiveTarget {
 
  private:
   friend IntrusivePtr<StorageImpl> copy_on_write_clone(StorageImpl& source);
+  friend class detail::HostCopies;
 
   static constexpr std::size_t kBytes = 72;
   static constexpr std::uint8_t kLazy = 1;
   static constexpr std::uint8_t kCopyOnWrite = 2;
   static constexpr std::uint8_t kWithoutMemory = 4;  // with kLazy, so that one test finds both
   static constexpr std::uint8_t kOnDevice = 8;       // the host waits: Note [Host access]
+  static constexpr std::uint8_t kSeparate = 16;      // with kOnDevice: out of the host's reach
+  static constexpr std::uint8_t kUntouched = 32;     // with kSeparate: nothing has written it yet
 
   // Of flags_.
   static constexpr std::uint8_t kResizable = 1;
   static constexpr std::uint8_t kUnknownSize = 2;  // memory was put in, no size said since
 
+  static std::uint8_t state_on(Device device);  // of bytes that are there
   std::uint8_t state() const { return state_.load(std::memory_order_acquire); }
   void bring_bytes() const;
-  void prepare_read() const;
+  const void* prepare_read() const;
+  void prepare_queued_read() const;
   void own_bytes();
-  void prepare_write();
+  void* prepare_write();
+  void prepare_queued_write();
   Allocator& source_of_bytes() const;
 
   mutable DataPtr data_;  // lazy bytes come while reading

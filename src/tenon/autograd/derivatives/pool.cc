@@ -34,12 +34,13 @@ Tensor maximum_places(const Tensor& a, IntList out_sizes, const SlidingWindows& 
   const Tensor places = empty(out_sizes, DType::kI64, a.device());
   if (a.is_meta()) return places;
   const Tensor dense = contiguous(to(a, compute_dtype(a.dtype())));
+  HostTurn host;
   if (vulkan::holds(a) && a.numel() > 0) {
     const vulkan::Windows w = windows.on_device(a.sizes(), out_sizes);
     if (vulkan::windows(vulkan::WindowWork::kMaximumPlace, places, dense, w,
                         a.numel() / (w.height * w.width)))
       return places;
-    note_fallback("max_pool2d's places", a.device());
+    host.take("max_pool2d's places", a.device());
   }
   const std::int64_t width = a.size(-1), plane_size = a.size(-2) * width;
   const std::int64_t out_plane = places.size(-2) * places.size(-1);
@@ -124,13 +125,14 @@ Tensor spread_averages(const Tensor& gradient, IntList sizes, const Windows& win
   const Tensor g = contiguous(to(gradient, compute));
   const Tensor out = zeros(sizes, compute, g.device());
   if (g.is_meta()) return to(out, gradient.dtype());
+  HostTurn host;
   if (vulkan::holds(g) && g.numel() > 0) {
     vulkan::Windows w = windows.on_device(sizes, g.sizes());
     w.counts_padding = count_padding;
     if (vulkan::windows(vulkan::WindowWork::kSpread, out, g, w,
                         g.numel() / (w.out_height * w.out_width)))
       return to(out, gradient.dtype());
-    note_fallback("avg_pool2d's derivative", g.device());
+    host.take("avg_pool2d's derivative", g.device());
   }
   const std::int64_t width = out.size(-1), plane_size = out.size(-2) * width;
   const std::int64_t g_plane = g.size(-2) * g.size(-1);
