@@ -249,6 +249,33 @@ TEST_F(VulkanOps, TheHostWaitsForWhatItReads) {
   EXPECT_EQ(ops::mul(t, t).select(0, 7).item<float>(), 25.0f);
 }
 
+TEST_F(VulkanOps, IntegersOfEveryWidthGiveTheHostsNumbers) {
+  for (const DType dtype : {DType::kI64, DType::kI32, DType::kI16, DType::kI8}) {
+    const Tensor here = to(ops::sub(arange(23, DType::kF32), 11.0), dtype);
+    const Tensor there = to(here, kVulkan);
+    const auto both = [&](const char* what, auto&& call) {
+      EXPECT_EQ(testing::values(call(there)), testing::values(call(here)))
+          << what << " of " << dtype_name(dtype);
+    };
+    both("sign", [](const Tensor& x) { return ops::sign(x); });
+    both("relu", [](const Tensor& x) { return ops::relu(x); });
+    both("clamp", [](const Tensor& x) { return ops::clamp(x, -2, 3); });
+    for (const double by : {-7, -2, 2, 3}) {
+      const auto divisor = [&](const Tensor& x) { return full({23}, by, dtype, x.device()); };
+      both("fmod", [&](const Tensor& x) { return ops::fmod(x, divisor(x)); });
+      both("remainder", [&](const Tensor& x) { return ops::remainder(x, divisor(x)); });
+      both("floor_divide", [&](const Tensor& x) { return ops::floor_divide(x, divisor(x)); });
+      both("pow", [&](const Tensor& x) { return ops::pow(ops::abs(x), divisor(x)); });
+      both("gt", [&](const Tensor& x) { return ops::gt(x, full({}, by, dtype)); });
+    }
+    // A 0-d tensor does not widen the other one: it becomes a number of the other's dtype first.
+    const Tensor bytes = full({3}, 6.0, DType::kU8);
+    EXPECT_EQ(testing::values(ops::minimum(to(bytes, kVulkan), there.select(0, 9))),
+              testing::values(ops::minimum(bytes, here.select(0, 9))))
+        << dtype_name(dtype);
+  }
+}
+
 TEST_F(VulkanOps, LazyClonesAreInOrderWithKernels) {
   const Tensor x = to(ones({64, 64}, DType::kF32), kVulkan);
   // A clone of what is still computed.

@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 
+#include "tenon/tensor/copy.h"
 #include "tenon/tensor/kernels/vulkan/capturing.h"
 #include "tenon/tensor/strided_loop.h"
 
@@ -124,6 +125,12 @@ std::optional<Way> way_for(DType compute, std::span<const DType> dtypes,
   return in_floats ? Way::kF32 : Way::kI32;
 }
 
+// Whether every integer of the one dtype is one of the other, or it is only asked for its truth.
+bool holds_all_of(DType compute, DType input) {
+  if (compute == DType::kBool || !is_integral(compute) || !is_integral(input)) return true;
+  return compute >= input && !(compute == DType::kI8 && input == DType::kU8);
+}
+
 // A number as the kernel takes it; to integers towards zero.
 std::uint64_t bits_of(double number, Way way) {
   if (way == Way::kF32) return std::bit_cast<std::uint32_t>(static_cast<float>(number));
@@ -134,6 +141,7 @@ std::uint64_t bits_of(double number, Way way) {
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(whole, INT32_MIN, INT32_MAX));
 }
 std::uint64_t bits_of(const Tensor& number, DType compute, Way way) {
+  if (!holds_all_of(compute, number.dtype())) return bits_of(to(number, compute), compute, way);
   if (compute == DType::kBool) return bits_of(number.item<bool>() ? 1.0 : 0.0, way);
   if (way == Way::kI64) return static_cast<std::uint64_t>(number.item<std::int64_t>());
   if (way == Way::kI32) return static_cast<std::uint32_t>(number.item<std::int64_t>());
@@ -258,8 +266,12 @@ bool elements(DeviceFunction function, DType compute, const double* numbers, con
   std::size_t count = 1, given_count = 0;
   std::uint32_t are_numbers = 0;
   std::uint32_t packed = static_cast<std::uint32_t>(target.dtype());
+  std::array<Tensor, kOperands> narrowed;  // of 0-d ones, which do not widen the others
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const Tensor& input = *inputs[i];
+    const bool narrows = function != DeviceFunction::kConvert && inputs[i]->device() == device &&
+                         !holds_all_of(compute, inputs[i]->dtype());
+    if (narrows) narrowed[i] = to(inputs[i]->detach(), compute);
+    const Tensor& input = narrows ? narrowed[i] : *inputs[i];
     if (input.device() == device) {
       tensors[count] = &input;
       dtypes[count] = input.dtype();

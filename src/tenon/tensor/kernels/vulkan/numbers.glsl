@@ -72,15 +72,22 @@ uint bfloat_bits(float x) {
 }
 #endif
 
+#if CLASS == 2
+// lavapipe compares wrongly with a constant what it extends to 64 bits, unless by hand.
+NUMBER extended(int x) { return int64_t(packUint2x32(uvec2(uint(x), uint(x >> 31)))); }
+#else
+NUMBER extended(int x) { return NUMBER(x); }
+#endif
+
 NUMBER load(uvec2 base, int at, uint dtype) {
   switch (dtype) {
     case kF32: return NUMBER(uintBitsToFloat(Words(base).at[at]));
-    case kI32: return NUMBER(int(Words(base).at[at]));
+    case kI32: return extended(int(Words(base).at[at]));
     case kBool:
-    case kU8: return NUMBER(byte_of(base, at));
-    case kI8: return NUMBER(int(byte_of(base, at) << 24) >> 24);
+    case kU8: return extended(int(byte_of(base, at)));
+    case kI8: return extended(int(byte_of(base, at) << 24) >> 24);
 #if WIDE
-    case kI16: return NUMBER(int(uint(Halves(base).at[at]) << 16) >> 16);
+    case kI16: return extended(int(uint(Halves(base).at[at]) << 16) >> 16);
     case kF16: return NUMBER(from_half(uint(Halves(base).at[at])));
     case kBF16: return NUMBER(uintBitsToFloat(uint(Halves(base).at[at]) << 16));
     case kI64: return NUMBER(int64_t(packUint2x32(Pairs(base).at[at])));
