@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
 
+#include "tenon/base/parallel.h"
 #include "tenon/ops/indices.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
@@ -68,6 +72,40 @@ Tensor flip_by_planes(const Tensor& a, std::uint64_t flipped) {
 
 }  // namespace
 
+namespace {
+
+// Dense tensors on the host, row by row: the result is written once, along memory. False, and
+// nothing is done, where rows are very short or long, or differ in dtype or order.
+bool put_rows_together(const Tensor& out, std::span<const Tensor> tensors, std::size_t dim) {
+  constexpr std::int64_t kShortBytes = 64, kLongBytes = 4096;
+  if (out.device() != Device{} || out.numel() == 0) return false;
+  std::int64_t rows = 1, row_bytes = 0;
+  for (std::size_t d = 0; d < dim; ++d) rows *= out.sizes()[d];
+  std::vector<std::pair<const char*, std::int64_t>> pieces;
+  for (const Tensor& t : tensors) {
+    if (t.numel() == 0) continue;
+    const std::int64_t bytes = t.numel() / rows * static_cast<std::int64_t>(t.item_size());
+    if (t.dtype() != out.dtype() || !t.is_contiguous() || bytes < kShortBytes || bytes > kLongBytes)
+      return false;
+    pieces.emplace_back(static_cast<const char*>(t.const_data_ptr()), bytes);
+    row_bytes += bytes;
+  }
+  if (rows == 1) return false;
+  auto* const to = static_cast<char*>(out.data_ptr());
+  parallel_for(0, rows, std::max<std::int64_t>(1, 131072 / row_bytes),
+               [&](std::int64_t begin, std::int64_t end) {
+                 char* at = to + begin * row_bytes;
+                 for (std::int64_t r = begin; r < end; ++r)
+                   for (const auto& [from, bytes] : pieces) {
+                     std::memcpy(at, from + r * bytes, static_cast<std::size_t>(bytes));
+                     at += bytes;
+                   }
+               });
+  return true;
+}
+
+}  // namespace
+
 Tensor detail::cat(std::span<const Tensor> tensors, std::int64_t dim) {
   std::vector<const Tensor*> all;
   for (const Tensor& t : tensors) all.push_back(&t);
@@ -93,6 +131,7 @@ Tensor detail::cat(std::span<const Tensor> tensors, std::int64_t dim) {
     sizes[d] += t.sizes()[d];
   }
   Tensor out = empty(sizes, dtype.get(), device);
+  if (put_rows_together(out, tensors, d)) return out;
   std::int64_t at = 0;
   for (const Tensor& t : tensors) {
     if (is_skipped(t)) continue;
