@@ -128,6 +128,21 @@ TEST(FusedTest, LossesOfPairsHaveTheSlopesOfTheirFormulas) {
     }
 }
 
+TEST(FusedTest, PowersByANumberHaveTheirSlopes) {
+  const Tensor x = tensor<double>({-2, 0, 0.5, 3});
+  for (const double n : {0.0, 1.0, 2.0, 3.0})
+    for (const bool by_formula : {false, true}) {
+      const auto f = [n](const Tensor& t) { return ops::pow(t, n); };
+      const Tensor found = gradient_of(f, leaf(x), by_formula);
+      const Tensor wanted = n == 0 ? zeros({4}, DType::kF64) : ops::mul(ops::pow(x, n - 1), n);
+      expect_near(found, wanted, 1e-12, "pow");
+    }
+  const auto with_tensor = [](const Tensor& t) {
+    return ops::pow(t, tensor<double>({0, 2, 0, 1}));
+  };
+  expect_near(gradient_of(with_tensor, leaf(x), false), tensor<double>({0, 0, 0, 1}), 1e-12, "pow");
+}
+
 // All gradients, and that of the input alone.
 TEST(FusedTest, NormsHaveTheSlopesOfTheirFormulas) {
   for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16})

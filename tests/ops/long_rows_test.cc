@@ -102,6 +102,43 @@ TEST(LongRowsTest, RowsOf16BitFloatsAreAddedOneAfterTheOther) {
     }
 }
 
+TEST(LongRowsTest, PiecesOfCatLieWhereTheyShould) {
+  for (const DType dtype : {DType::kU8, DType::kBF16, DType::kF32, DType::kF64, DType::kC128})
+    for (const std::int64_t width : {1, 17, 64, 300}) {
+      const auto part = [&](std::int64_t n) { return to(randn({5, n, width}), dtype); };
+      const std::vector<Tensor> parts = {part(3), part(0), part(1), part(40)};
+      const Tensor joined = ops::cat(parts, 1);
+      std::int64_t at = 0;
+      for (const Tensor& t : parts) {
+        EXPECT_TRUE(ops::all(ops::eq(joined.narrow(1, at, t.size(1)), t)).item<bool>());
+        at += t.size(1);
+      }
+      EXPECT_EQ(joined.size(1), at);
+    }
+}
+
+TEST(LongRowsTest, WhereChoosesBitsInEveryDtypeAndOrder) {
+  const Tensor mask = ops::gt(rand({7, 33, 18}), 0.5);
+  for (const DType dtype : {DType::kBool, DType::kU8, DType::kF16, DType::kF32, DType::kI64,
+                            DType::kC64, DType::kC128}) {
+    const Tensor a = to(ops::mul(randn({7, 33, 18}), 9), dtype);
+    const Tensor b = to(ops::mul(randn({7, 33, 18}), 9), dtype);
+    const Tensor found = ops::where(mask, a, b);
+    const Tensor turned =
+        ops::where(mask.transpose(0, 2), a.transpose(0, 2), b.transpose(0, 2)).transpose(0, 2);
+    EXPECT_EQ(turned.strides(), found.strides());
+    for (std::int64_t i = 0; i < mask.numel(); ++i) {
+      const auto at = [&](const Tensor& t) { return contiguous(t).view({-1})[i]; };
+      const Tensor wanted = at(mask).item<bool>() ? at(a) : at(b);
+      ASSERT_TRUE(ops::eq(at(found), wanted).item<bool>()) << dtype_name(dtype) << " " << i;
+      ASSERT_TRUE(ops::eq(at(turned), wanted).item<bool>()) << dtype_name(dtype) << " " << i;
+    }
+  }
+  const Tensor nan = full({100}, kNaN), zero = full({100}, -0.0);
+  const Tensor chosen = ops::where(ops::eq(zero, 0), zero, nan);
+  EXPECT_TRUE(std::signbit(chosen[99].item<float>()));
+}
+
 // Rows of every length have vectors and what is left of one.
 TEST(LongRowsTest, NormsAreThoseOfF64) {
   for (const std::int64_t width : {1, 7, 15, 16, 33, 100, 517})

@@ -15,6 +15,7 @@
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/fallback.h"
+#include "tenon/tensor/half_rows.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::ops {
@@ -89,18 +90,27 @@ bool beats(T a, T b) {
 template <bool kLargest, typename T>
 std::int64_t arg_extreme_of(const T* row, std::int64_t length) {
   constexpr std::int64_t kStretch = 512;
+  constexpr bool kIsNarrow = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
   std::int64_t begin = 0, end = length;
-  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double> ||
+  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double> || kIsNarrow ||
                 (std::is_integral_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 4)) {
     if (length > 2 * kStretch) {
       using A = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
       static const cpu::ReduceBlocks blocks = cpu::reduce_blocks(
-          kLargest ? Gather::kLargest : Gather::kSmallest, dtype_of<T>());
+          kLargest ? Gather::kLargest : Gather::kSmallest,
+          kIsNarrow ? DType::kF32 : dtype_of<T>());
       A best;
       for (std::int64_t at = 0; at < length; at += kStretch) {
+        const std::int64_t count = std::min(kStretch, length - at);
+        const void* stretch = row + at;
+        alignas(64) float wide[kStretch];
+        if constexpr (kIsNarrow) {
+          tenon::detail::convert_dense(wide, row + at, count);
+          stretch = wide;
+        }
         A found;
         blocks.start(&found);
-        blocks.row(&found, row + at, std::min(kStretch, length - at), 0, 1, 0);
+        blocks.row(&found, stretch, count, 0, 1, 0);
         if (at == 0 || beats<A, kLargest>(found, best)) best = found, begin = at;
       }
       end = std::min(length, begin + kStretch);
