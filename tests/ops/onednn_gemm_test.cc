@@ -56,7 +56,7 @@ TEST_P(OneDnnGemm, AnyShapeAndOrderIsExact) {
     const std::int64_t stride = n + below(3);
     const double beta = below(2) == 0 ? 0 : 0.5;
     std::vector<float> out(static_cast<std::size_t>(m * stride), beta == 0 ? NAN : 3);
-    cpu::onednn_gemm(GetParam(), m, n, k, a, b, beta, out.data(), stride);
+    cpu::onednn_gemm({GetParam(), m, n, k, a, b, beta, out.data(), stride});
     for (std::int64_t i = 0; i < m; ++i)
       for (std::int64_t j = 0; j < stride; ++j) {
         const float found = out[static_cast<std::size_t>(i * stride + j)];
@@ -77,8 +77,8 @@ TEST_P(OneDnnGemm, InfinityAndNanGoThrough) {
   const Tensor left = to(tensor<float>({INFINITY, 1, NAN, 1}), GetParam());
   const Tensor right = to(tensor<float>({1, 2}), GetParam());
   float out[2] = {};
-  cpu::onednn_gemm(GetParam(), 2, 1, 2, {left.const_data_ptr(), 2, false},
-                   {right.const_data_ptr(), 1, false}, 0, out, 1);
+  const Matrix a{left.const_data_ptr(), 2, false}, b{right.const_data_ptr(), 1, false};
+  cpu::onednn_gemm({GetParam(), 2, 1, 2, a, b, 0, out, 1});
   EXPECT_EQ(out[0], INFINITY);
   EXPECT_TRUE(std::isnan(out[1]));
 }

@@ -56,7 +56,7 @@ TEST(MatmulTest, EveryOrderOfOperandsAgreesWithPlainLoops) {
 
 TEST(MatmulTest, ProductsWithAVectorAgreeOnAnyNumberOfThreads) {
   Random random(43);
-  for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16})
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16})
     for (const std::int64_t k : {1, 7, 64, 300})
       for (const std::int64_t n : {1, 3, 255, 1000}) {
         SCOPED_TRACE(fmt::format("{} {} {}", dtype_name(dtype), k, n));
@@ -82,6 +82,58 @@ TEST(MatmulTest, ProductsWithAVectorAgreeOnAnyNumberOfThreads) {
           }
         }
       }
+}
+
+// Vectors by the few, products of a kernel's own, and batches of small ones, each in four layouts:
+// whole numbers, whose sums are exact in f32.
+TEST(MatmulTest, FewVectorsAndBatchesOfSmallProductsAreExact) {
+  Random random(44);
+  for (int round = 0; round < 300; ++round) {
+    const auto pick = [&](std::uint64_t low, std::uint64_t high) {
+      return static_cast<std::int64_t>(random.between(low, high));
+    };
+    constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kBF16, DType::kF16};
+    const DType dtype = kDTypes[round % 4];
+    const bool is_few = random.chance(0.6);
+    const std::int64_t batch = is_few ? pick(1, 2) : pick(1, 40);
+    std::int64_t m = pick(1, 9), n = is_few ? pick(1, 600) : pick(1, 40);
+    const std::int64_t k = is_few ? pick(1, 300) : pick(1, 40);
+    if (random.chance(0.5)) std::swap(m, n);
+    const auto whole = [&](std::int64_t rows, std::int64_t columns) {
+      DimVector sizes{random.chance(0.2) ? 1 : batch, rows, columns};
+      const bool turned = random.chance(0.5);
+      if (turned) std::swap(sizes[1], sizes[2]);
+      if (random.chance(0.3)) sizes[2] += 3;
+      Tensor t = to(ops::round(ops::mul(random_floats(random, sizes, DType::kF64), 2)), dtype);
+      t = t.narrow(2, 0, turned ? rows : columns);
+      return turned ? t.transpose(1, 2) : t;
+    };
+    const Tensor a = whole(m, k), b = whole(k, n);
+    SCOPED_TRACE(fmt::format("round {}: {} {} by {}, strides {} and {}", round, dtype_name(dtype),
+                             to_string(a.sizes()), to_string(b.sizes()), to_string(a.strides()),
+                             to_string(b.strides())));
+    const Tensor exact = ops::sum(ops::mul(to(a, DType::kF64).unsqueeze(-1),
+                                           to(b, DType::kF64).unsqueeze(-3)), {-2});
+    ASSERT_EQ(values(ops::matmul(a, b)), values(to(exact, dtype)));
+  }
+}
+
+TEST(MatmulTest, InfinityAndNanGoThroughVectors) {
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16})
+    for (const std::int64_t columns : {1, 3, 40}) {
+      const Tensor a = to(full({50, 70}, 1), dtype), b = to(full({70, columns}, 1), dtype);
+      fill_(a.select(0, 3).select(0, 69), INFINITY);
+      fill_(a.select(0, 49).select(0, 5), NAN);
+      const std::vector<double> got = values(ops::matmul(a, b));
+      for (std::int64_t i = 0; i < 50 * columns; ++i) {
+        const std::int64_t row = i / columns;
+        const double found = got[static_cast<std::size_t>(i)];
+        if (row == 49)
+          ASSERT_TRUE(std::isnan(found));
+        else
+          ASSERT_EQ(found, row == 3 ? INFINITY : 70);
+      }
+    }
 }
 
 TEST(MatmulTest, VectorsIntegersComplexAndHalves) {

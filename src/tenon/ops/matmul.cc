@@ -59,22 +59,27 @@ std::int64_t batch_offset(const Tensor& t, std::int64_t index) {
   return offset;
 }
 
-// Nothing where the matrices of the batch do not lie at equal distances.
-std::optional<vulkan::MatrixStrides> strides_of(const Tensor& t, std::int64_t batch) {
-  const std::int64_t apart = batch > 1 ? batch_offset(t, 1) : 0;
-  for (std::int64_t i = 2; i < batch; ++i)
-    if (batch_offset(t, i) != i * apart) return std::nullopt;
-  return vulkan::MatrixStrides{t.stride(-2), t.stride(-1), apart};
+// How far apart the matrices of a batch lie, in elements; nothing where the distances differ.
+std::optional<std::int64_t> distance(const Tensor& t) {
+  std::int64_t apart = 0, next = -1;
+  for (std::int64_t d = t.dim() - 3; d >= 0; --d) {
+    if (t.size(d) == 1) continue;
+    if (next < 0) apart = t.stride(d);
+    if (next >= 0 && t.stride(d) != next) return std::nullopt;
+    next = t.stride(d) * t.size(d);
+  }
+  return apart;
 }
 
 // False: the host has to.
 bool multiply_on_device(const Tensor& out, const Tensor& a, const Tensor& b, double beta) {
   if (vulkan::holds(out)) {
     const std::int64_t m = out.size(-2), n = out.size(-1);
-    const std::int64_t batch = out.numel() / (m * n);
-    const auto of_a = strides_of(a, batch), of_b = strides_of(b, batch);
+    const auto of_a = distance(a), of_b = distance(b);
     if (!of_a || !of_b) return multiply_on_device(out, contiguous(a), contiguous(b), beta);
-    if (vulkan::matmul(out, m, n, a.size(-1), a, *of_a, b, *of_b, beta)) return true;
+    if (vulkan::matmul(out, m, n, a.size(-1), a, {a.stride(-2), a.stride(-1), *of_a}, b,
+                       {b.stride(-2), b.stride(-1), *of_b}, beta))
+      return true;
   }
   return false;
 }
@@ -94,26 +99,40 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, double beta) 
     if (multiply_on_device(out, a, b, beta)) return;
     host.take("matmul", out.device());
   }
-  cpu::Matrix left, right;
-  const Tensor ready_a = prepared(a, left);
-  const Tensor ready_b = prepared(b, right);
+  cpu::Products all{.dtype = a.dtype(), .m = m, .n = n, .k = k, .beta = beta, .out_stride = n};
+  const Tensor ready_a = prepared(a, all.a);
+  const Tensor ready_b = prepared(b, all.b);
   if (out.is_meta()) return;
+  all.is_narrow = out.dtype() == a.dtype() && compute_dtype(a.dtype()) != a.dtype();
+  all.out_apart = m * n;
+  const auto a_apart = distance(ready_a), b_apart = distance(ready_b);
+  const bool is_even = a_apart && b_apart;
+  if (is_even) {
+    all.a_apart = *a_apart;
+    all.b_apart = *b_apart;
+  }
+  const std::int64_t batch = out.numel() / (m * n);
+  // Products that are not divided go side by side on the threads; large ones each on all of them.
+  constexpr std::int64_t kWork = 1 << 21;
+  const std::int64_t grain =
+      cpu::is_divided(m, n, k) ? batch : std::max<std::int64_t>(1, kWork / (m * n * k));
   const auto item = static_cast<std::int64_t>(a.item_size());
   const auto out_item = static_cast<std::int64_t>(out.item_size());
   const auto* from_a = static_cast<const char*>(ready_a.const_data_ptr());
   const auto* from_b = static_cast<const char*>(ready_b.const_data_ptr());
   auto* target = static_cast<char*>(out.data_ptr());
-  const std::int64_t batch = out.numel() / (m * n);
-  // Small products side by side on the threads; large ones each on all of them.
-  const std::int64_t work = m * n * k;
-  const std::int64_t grain = work > (1 << 18) ? batch : std::max<std::int64_t>(1, (1 << 18) / work);
+  const auto some = [&](std::int64_t first, std::int64_t count) {
+    cpu::Products part = all;
+    part.count = count;
+    part.a.data = from_a + batch_offset(ready_a, first) * item;
+    part.b.data = from_b + batch_offset(ready_b, first) * item;
+    part.out = target + first * m * n * out_item;
+    cpu::gemm(part);
+  };
   parallel_for(0, batch, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      cpu::Matrix la = left, lb = right;
-      la.data = from_a + batch_offset(ready_a, i) * item;
-      lb.data = from_b + batch_offset(ready_b, i) * item;
-      cpu::gemm(a.dtype(), m, n, k, la, lb, beta, target + i * m * n * out_item, n);
-    }
+    const std::int64_t step = is_even ? grain : 1;
+    for (std::int64_t first = begin; first < end; first += step)
+      some(first, std::min(step, end - first));
   });
 }
 
@@ -136,12 +155,13 @@ DimVector joined(DimVector batch, std::int64_t rows, std::int64_t columns) {
 // What `a` and the other operand of a product with n columns are converted to.
 DType operand_dtype(const Tensor& a, Device device, std::int64_t n) {
   const bool by_host = device.type == DeviceType::kCpu || device.type == DeviceType::kMeta;
-  if (a.dtype() == DType::kBF16 && by_host && cpu::takes_bf16(a.size(-2), n, a.size(-1)))
+  const bool is_half = compute_dtype(a.dtype()) != a.dtype();
+  if (is_half && by_host && cpu::takes_half(a.dtype(), a.size(-2), n, a.size(-1)))
     return a.dtype();
   return compute_dtype(a.dtype());
 }
 
-// Both of at least two dimensions; the result has the dtype that they are computed in.
+// Both of at least two dimensions; the result has the dtype that they are converted to.
 Tensor product(const Tensor& a, const Tensor& b, Device device) {
   if (b.dim() == 2 && a.dim() > 2) {
     // One matrix for the whole batch: the batch is rows.
@@ -150,9 +170,8 @@ Tensor product(const Tensor& a, const Tensor& b, Device device) {
       return product(rows, b, device).view(joined(batch_of(a), a.size(-2), b.size(-1)));
   }
   const DimVector batch = broadcast_sizes(batch_of(a), batch_of(b), "matmul");
-  const Tensor out =
-      empty(joined(batch, a.size(-2), b.size(-1)), compute_dtype(a.dtype()), device);
   const DType dtype = operand_dtype(a, device, b.size(-1));
+  const Tensor out = empty(joined(batch, a.size(-2), b.size(-1)), dtype, device);
   multiply(out, to(a, dtype).expand(joined(batch, a.size(-2), a.size(-1))),
            to(b, dtype).expand(joined(batch, b.size(-2), b.size(-1))), 0);
   return out;

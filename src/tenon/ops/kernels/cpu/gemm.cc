@@ -34,7 +34,7 @@ constexpr std::int64_t kMostPieces = 16;
 // How many rows (or columns) of the result one thread computes at a time: a power of two of pieces,
 // so that two and four threads get as much each.
 std::int64_t piece_length(std::int64_t length, std::int64_t other, std::int64_t k) {
-  if (length * other * k < (std::int64_t{1} << 22)) return length;
+  if (!is_divided(length, other, k)) return length;
   std::int64_t pieces = 1;
   while (pieces < kMostPieces && length / (2 * pieces) >= kShortestPiece) pieces *= 2;
   if (pieces == 1 && length >= kShortestPiece) pieces = 2;  // half that is worth a second thread
@@ -47,27 +47,45 @@ CBLAS_TRANSPOSE order(const Matrix& matrix) {
 
 // Unsigned, so that overflow wraps.
 template <typename T>
-void integer_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a, const Matrix& b,
-                  double beta, void* out, std::int64_t out_stride) {
-  const auto* pa = static_cast<const T*>(a.data);
-  const auto* pb = static_cast<const T*>(b.data);
-  const std::int64_t a_row = a.transposed ? 1 : a.row_stride;
-  const std::int64_t a_column = a.transposed ? a.row_stride : 1;
-  const std::int64_t b_row = b.transposed ? 1 : b.row_stride;
-  const std::int64_t b_column = b.transposed ? b.row_stride : 1;
-  auto* result = static_cast<T*>(out);
-  parallel_for(0, m, std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(1, n * k)),
+void integer_gemm(const Products& p) {
+  const auto* pa = static_cast<const T*>(p.a.data);
+  const auto* pb = static_cast<const T*>(p.b.data);
+  const std::int64_t a_row = p.a.transposed ? 1 : p.a.row_stride;
+  const std::int64_t a_column = p.a.transposed ? p.a.row_stride : 1;
+  const std::int64_t b_row = p.b.transposed ? 1 : p.b.row_stride;
+  const std::int64_t b_column = p.b.transposed ? p.b.row_stride : 1;
+  auto* result = static_cast<T*>(p.out);
+  const std::int64_t work = std::max<std::int64_t>(1, p.n * p.k);
+  parallel_for(0, p.m, std::max<std::int64_t>(1, 65536 / work),
                [&](std::int64_t begin, std::int64_t end) {
                  for (std::int64_t i = begin; i < end; ++i)
-                   for (std::int64_t j = 0; j < n; ++j) {
-                     std::uint64_t sum =
-                         beta == 0 ? 0 : static_cast<std::uint64_t>(result[i * out_stride + j]);
-                     for (std::int64_t l = 0; l < k; ++l)
+                   for (std::int64_t j = 0; j < p.n; ++j) {
+                     T& to = result[i * p.out_stride + j];
+                     std::uint64_t sum = p.beta == 0 ? 0 : static_cast<std::uint64_t>(to);
+                     for (std::int64_t l = 0; l < p.k; ++l)
                        sum += static_cast<std::uint64_t>(pa[i * a_row + l * a_column]) *
                               static_cast<std::uint64_t>(pb[l * b_row + j * b_column]);
-                     result[i * out_stride + j] = static_cast<T>(sum);
+                     to = static_cast<T>(sum);
                    }
                });
+}
+
+// False: not of integers.
+bool integers(const Products& p) {
+  switch (p.dtype) {
+    case DType::kU8:
+      return integer_gemm<std::uint8_t>(p), true;
+    case DType::kI8:
+      return integer_gemm<std::int8_t>(p), true;
+    case DType::kI16:
+      return integer_gemm<std::int16_t>(p), true;
+    case DType::kI32:
+      return integer_gemm<std::int32_t>(p), true;
+    case DType::kI64:
+      return integer_gemm<std::int64_t>(p), true;
+    default:
+      return false;
+  }
 }
 
 // Note [Signals in generated code]: oneDNN 2.6's dnnl_sgemm has kernels for packed products that
@@ -82,111 +100,136 @@ bool has_gaps(const Matrix& matrix, std::int64_t rows, std::int64_t columns) {
 
 // OpenBLAS takes its kernels for AVX2 on processors that it does not know. A smaller product is not
 // worth the time in which oneDNN finds its kernels, nor copies that few products share.
-bool is_faster_by_blocks(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
-                         const Matrix& b, std::int64_t out_stride) {
+bool is_by_blocks(const Products& p) {
+  if (p.dtype == DType::kBF16) return true;
   constexpr std::int64_t kLeastWork = 1 << 20, kWorthACopy = 64;
   static const bool is_there = has_onednn_gemm(DType::kF32) && !blas_has_avx512();
-  return is_there && m * n * k >= kLeastWork && (n >= kWorthACopy || !has_gaps(a, m, k)) &&
-         (m >= kWorthACopy || !has_gaps(b, k, n)) && (k >= kWorthACopy || out_stride == n);
+  return is_there && p.dtype == DType::kF32 && p.count * p.m * p.n * p.k >= kLeastWork &&
+         (p.n >= kWorthACopy || !has_gaps(p.a, p.m, p.k)) &&
+         (p.m >= kWorthACopy || !has_gaps(p.b, p.k, p.n)) &&
+         (p.k >= kWorthACopy || p.out_stride == p.n);
 }
 
-// One piece, on the calling thread.
-void multiply(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
-               const Matrix& b, double beta, void* out, std::int64_t out_stride) {
-  const auto M = static_cast<blasint>(m), N = static_cast<blasint>(n), K = static_cast<blasint>(k);
-  const auto lda = static_cast<blasint>(a.row_stride), ldb = static_cast<blasint>(b.row_stride);
-  const auto ldc = static_cast<blasint>(out_stride);
-  TENON_CHECK(M == m && N == n && K == k, "a product of {} x {} x {}", m, k, n);
-  if (dtype == DType::kF32 && is_small_product(m, n, k))
-    return small_product(m, n, k, a, b, static_cast<float>(beta), static_cast<float*>(out),
-                         out_stride);
+void by_blas(const Products& p) {
+  const auto m = static_cast<blasint>(p.m), n = static_cast<blasint>(p.n);
+  const auto k = static_cast<blasint>(p.k), ldc = static_cast<blasint>(p.out_stride);
+  const auto lda = static_cast<blasint>(p.a.row_stride), ldb = static_cast<blasint>(p.b.row_stride);
+  TENON_CHECK(m == p.m && n == p.n && k == p.k, "a product of {} x {} x {}", p.m, p.k, p.n);
   const double one[2] = {1, 0};
-  const double scale[2] = {beta, 0};
+  const double scale[2] = {p.beta, 0};
   const float one_f[2] = {1, 0};
-  const float scale_f[2] = {static_cast<float>(beta), 0};
-  if (dtype == DType::kBF16 ||
-      (dtype == DType::kF32 && is_faster_by_blocks(m, n, k, a, b, out_stride)))
-    return onednn_gemm(dtype, m, n, k, a, b, beta, static_cast<float*>(out), out_stride);
+  const float scale_f[2] = {static_cast<float>(p.beta), 0};
   const BlasCall call(static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k));
-  switch (dtype) {
+  switch (p.dtype) {
     case DType::kF32:
-      return cblas_sgemm(CblasRowMajor, order(a), order(b), M, N, K, 1,
-                         static_cast<const float*>(a.data), lda, static_cast<const float*>(b.data),
-                         ldb, scale_f[0], static_cast<float*>(out), ldc);
+      return cblas_sgemm(CblasRowMajor, order(p.a), order(p.b), m, n, k, 1,
+                         static_cast<const float*>(p.a.data), lda,
+                         static_cast<const float*>(p.b.data), ldb, scale_f[0],
+                         static_cast<float*>(p.out), ldc);
     case DType::kF64:
-      return cblas_dgemm(
-          CblasRowMajor, order(a), order(b), M, N, K, 1, static_cast<const double*>(a.data), lda,
-          static_cast<const double*>(b.data), ldb, beta, static_cast<double*>(out), ldc);
+      return cblas_dgemm(CblasRowMajor, order(p.a), order(p.b), m, n, k, 1,
+                         static_cast<const double*>(p.a.data), lda,
+                         static_cast<const double*>(p.b.data), ldb, p.beta,
+                         static_cast<double*>(p.out), ldc);
     case DType::kC64:
-      return cblas_cgemm(CblasRowMajor, order(a), order(b), M, N, K, one_f, a.data, lda, b.data,
-                         ldb, scale_f, out, ldc);
+      return cblas_cgemm(CblasRowMajor, order(p.a), order(p.b), m, n, k, one_f, p.a.data, lda,
+                         p.b.data, ldb, scale_f, p.out, ldc);
     default:
-      return cblas_zgemm(CblasRowMajor, order(a), order(b), M, N, K, one, a.data, lda, b.data, ldb,
-                         scale, out, ldc);
+      return cblas_zgemm(CblasRowMajor, order(p.a), order(p.b), m, n, k, one, p.a.data, lda,
+                         p.b.data, ldb, scale, p.out, ldc);
   }
 }
 
-// From row `first` on.
-Matrix from_row(const Matrix& matrix, std::int64_t first, std::int64_t item) {
-  const std::int64_t step = matrix.transposed ? 1 : matrix.row_stride;
-  return {static_cast<const char*>(matrix.data) + first * step * item, matrix.row_stride,
-          matrix.transposed};
+// One piece, on the calling thread.
+void multiply(const Products& p) {
+  if (is_small_product(p)) return small_products(p);
+  is_by_blocks(p) ? onednn_gemm(p) : by_blas(p);
 }
-Matrix from_column(const Matrix& matrix, std::int64_t first, std::int64_t item) {
-  const std::int64_t step = matrix.transposed ? matrix.row_stride : 1;
-  return {static_cast<const char*>(matrix.data) + first * step * item, matrix.row_stride,
-          matrix.transposed};
+
+const void* at(const void* data, std::int64_t element, DType dtype) {
+  return static_cast<const char*>(data) + element * static_cast<std::int64_t>(item_size(dtype));
+}
+DType out_dtype(const Products& p) {
+  const bool is_half = p.dtype == DType::kBF16 || p.dtype == DType::kF16;
+  return is_half && !p.is_narrow ? DType::kF32 : p.dtype;
+}
+
+// `rows` rows from `first` on, or columns.
+Products rows_of(const Products& p, std::int64_t first, std::int64_t rows) {
+  Products piece = p;
+  piece.m = rows;
+  piece.a.data = at(p.a.data, first * (p.a.transposed ? 1 : p.a.row_stride), p.dtype);
+  piece.out = const_cast<void*>(at(p.out, first * p.out_stride, out_dtype(p)));
+  return piece;
+}
+Products columns_of(const Products& p, std::int64_t first, std::int64_t columns) {
+  Products piece = p;
+  piece.n = columns;
+  piece.b.data = at(p.b.data, first * (p.b.transposed ? p.b.row_stride : 1), p.dtype);
+  piece.out = const_cast<void*>(at(p.out, first, out_dtype(p)));
+  return piece;
+}
+
+// What fills most of the tile of oneDNN's kernels for bf16.
+bool fills_tile(DType dtype, std::int64_t m, std::int64_t n) {
+  return dtype == DType::kBF16 && m >= 8 && n >= 16 && has_onednn_gemm(dtype);
+}
+bool is_by_vectors(DType dtype, std::int64_t m, std::int64_t n) {
+  return std::min(m, n) <= kFewVectors && has_vector_product(dtype) && !fills_tile(dtype, m, n);
+}
+
+// On all threads.
+void single(const Products& p) {
+  if (integers(p)) return;
+  if (is_by_vectors(p.dtype, p.m, p.n)) return vector_product(p);
+  TENON_CHECK(p.dtype == DType::kF32 || p.dtype == DType::kF64 || is_complex(p.dtype) ||
+                  (p.dtype == DType::kBF16 && has_onednn_gemm(p.dtype)),
+              "a product of {}", dtype_name(p.dtype));
+  if (p.dtype != DType::kBF16) use_one_blas_thread();
+  const bool by_rows = p.m >= p.n;
+  const std::int64_t length = by_rows ? p.m : p.n;
+  const std::int64_t piece = piece_length(length, by_rows ? p.n : p.m, p.k);
+  parallel_for(0, length, piece, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t first = begin; first < end; first += piece) {
+      const std::int64_t count = std::min(piece, end - first);
+      multiply(by_rows ? rows_of(p, first, count) : columns_of(p, first, count));
+    }
+  });
 }
 
 }  // namespace
 
-bool takes_bf16(std::int64_t m, std::int64_t n, std::int64_t k) {
-  constexpr std::int64_t kLeastWork = 1 << 16;
-  return m == 1 || n == 1 ||
-         (m >= 8 && n >= 16 && m * n * k >= kLeastWork && has_onednn_gemm(DType::kBF16));
+Products Products::one(std::int64_t i) const {
+  Products product = *this;
+  product.count = 1;
+  product.a.data = at(a.data, i * a_apart, dtype);
+  product.b.data = at(b.data, i * b_apart, dtype);
+  product.out = const_cast<void*>(at(out, i * out_apart, out_dtype(*this)));
+  return product;
 }
 
-void gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
-          const Matrix& b, double beta, void* out, std::int64_t out_stride) {
-  switch (dtype) {
-    case DType::kU8:
-      return integer_gemm<std::uint8_t>(m, n, k, a, b, beta, out, out_stride);
-    case DType::kI8:
-      return integer_gemm<std::int8_t>(m, n, k, a, b, beta, out, out_stride);
-    case DType::kI16:
-      return integer_gemm<std::int16_t>(m, n, k, a, b, beta, out, out_stride);
-    case DType::kI32:
-      return integer_gemm<std::int32_t>(m, n, k, a, b, beta, out, out_stride);
-    case DType::kI64:
-      return integer_gemm<std::int64_t>(m, n, k, a, b, beta, out, out_stride);
-    default:
-      break;
-  }
-  if ((m == 1 || n == 1) && has_vector_product(dtype))
-    return vector_product(dtype, m, n, k, a, b, beta, out, out_stride);
-  TENON_CHECK(dtype == DType::kF32 || dtype == DType::kF64 || is_complex(dtype) ||
-                  (dtype == DType::kBF16 && has_onednn_gemm(dtype)),
-              "a product of {}", dtype_name(dtype));
-  if (dtype != DType::kBF16) use_one_blas_thread();
-  const auto item = static_cast<std::int64_t>(item_size(dtype));
-  const auto out_item =
-      static_cast<std::int64_t>(item_size(dtype == DType::kBF16 ? DType::kF32 : dtype));
-  auto* target = static_cast<char*>(out);
-  if (m >= n) {
-    parallel_for(0, m, piece_length(m, n, k), [&](std::int64_t begin, std::int64_t end) {
-      const std::int64_t piece = piece_length(m, n, k);
-      for (std::int64_t row = begin; row < end; row += piece)
-        multiply(dtype, std::min(piece, end - row), n, k, from_row(a, row, item), b, beta,
-                 target + row * out_stride * out_item, out_stride);
-    });
-    return;
-  }
-  parallel_for(0, n, piece_length(n, m, k), [&](std::int64_t begin, std::int64_t end) {
-    const std::int64_t piece = piece_length(n, m, k);
-    for (std::int64_t column = begin; column < end; column += piece)
-      multiply(dtype, m, std::min(piece, end - column), k, a, from_column(b, column, item), beta,
-               target + column * out_item, out_stride);
-  });
+bool is_divided(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return m * n * k >= (std::int64_t{1} << 22);
+}
+
+bool takes_half(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
+  // Vectors shorter than two of the processor's, and tiny products, are faster in f32.
+  constexpr std::int64_t kShort = 32, kTiny = 512, kLeastWork = 1 << 16;
+  const std::int64_t work = m * n * k;
+  if (fills_tile(dtype, m, n)) return work >= kLeastWork;
+  const std::int64_t shortest = std::min(m, n) == 1 ? 1 : kShort;
+  return is_by_vectors(dtype, m, n) && work >= kTiny && k >= shortest;
+}
+
+void gemm(const Products& p) {
+  // A vector alone fills no more than a lane.
+  constexpr std::int64_t kTiny = 256;
+  const bool fills_lanes = std::min(p.m, p.n) > 1 || (p.count > 1 && p.m * p.n * p.k <= kTiny);
+  if (fills_lanes && is_small_product(p)) return small_products(p);
+  const bool is_one_call = p.count > 1 && !is_by_vectors(p.dtype, p.m, p.n) &&
+                           !is_divided(p.m, p.n, p.k) && is_by_blocks(p);
+  if (is_one_call) return onednn_gemm(p);
+  for (std::int64_t i = 0; i < p.count; ++i) single(p.one(i));
 }
 
 }  // namespace tenon::ops::cpu

@@ -63,12 +63,14 @@ class Dense {
   std::size_t room_bytes() const {
     return is_dense() ? 0 : align_up(static_cast<std::size_t>(lines_ * length_ * item_), 64);
   }
-  // The matrix, or a copy in `room`, which then begins behind it.
-  const void* read(char*& room) {
+  // The matrix, or a copy in `room`, which then begins behind it; without its elements unless
+  // `with_elements`.
+  const void* read(char*& room, bool with_elements = true) {
     if (is_dense()) return matrix_.data;
     copy_ = room;
     room += room_bytes();
-    copy_lines(copy_, length_, static_cast<const char*>(matrix_.data), matrix_.row_stride);
+    if (with_elements)
+      copy_lines(copy_, length_, static_cast<const char*>(matrix_.data), matrix_.row_stride);
     return copy_;
   }
   void write_back() const {
@@ -93,24 +95,27 @@ class Dense {
 
 // What a product's kernels are compiled for.
 struct Form {
-  DType dtype = DType::kF32;
-  std::int64_t m = 0, n = 0, k = 0;
+  DType dtype = DType::kF32, out = DType::kF32;
+  std::int64_t count = 1, m = 0, n = 0, k = 0;
   bool a_transposed = false, b_transposed = false;
   float beta = 0;
 
   bool operator==(const Form&) const = default;
   std::uint64_t hash() const {
     RunningHash hash;
-    for (const std::int64_t part : {m, n, k}) hash.add(static_cast<std::uint64_t>(part));
+    for (const std::int64_t part : {count, m, n, k}) hash.add(static_cast<std::uint64_t>(part));
     hash.add((a_transposed ? 1U : 0U) | (b_transposed ? 2U : 0U) | (beta != 0 ? 4U : 0U));
     return hash.value();
   }
 };
 
 dnnl::matmul::primitive_desc described(const Form& form) {
-  const auto desc = [](std::int64_t rows, std::int64_t columns, DType dtype, bool transposed) {
-    return memory::desc({rows, columns}, type_of(dtype),
-                        transposed ? memory::format_tag::ba : memory::format_tag::ab);
+  using Tag = memory::format_tag;
+  const auto desc = [&](std::int64_t rows, std::int64_t columns, DType dtype, bool transposed) {
+    if (form.count == 1)
+      return memory::desc({rows, columns}, type_of(dtype), transposed ? Tag::ba : Tag::ab);
+    return memory::desc({form.count, rows, columns}, type_of(dtype),
+                        transposed ? Tag::acb : Tag::abc);
   };
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -121,7 +126,7 @@ dnnl::matmul::primitive_desc described(const Form& form) {
   }
   return {{desc(form.m, form.k, form.dtype, form.a_transposed),
            desc(form.k, form.n, form.dtype, form.b_transposed),
-           desc(form.m, form.n, DType::kF32, false)},
+           desc(form.m, form.n, form.out, false)},
           attributes,
           cpu_engine()};
 }
@@ -168,13 +173,16 @@ bool has_onednn_gemm(DType dtype) {
   return dtype == DType::kBF16 ? bf16 : dtype == DType::kF32 && f32;
 }
 
-void onednn_gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
-                 const Matrix& b, double beta, float* out, std::int64_t out_stride) try {
+namespace {
+
+// A batch of more than one has no gaps.
+void multiply(const Products& p) {
   const OpenMpThreads one(1);
-  const Product& product =
-      product_of({dtype, m, n, k, a.transposed, b.transposed, static_cast<float>(beta)});
-  Dense left(dtype, m, k, a), right(dtype, k, n, b);
-  Dense result(DType::kF32, m, n, {out, out_stride, false});
+  const DType out = p.is_narrow ? p.dtype : DType::kF32;
+  const Product& product = product_of({p.dtype, out, p.count, p.m, p.n, p.k, p.a.transposed,
+                                       p.b.transposed, static_cast<float>(p.beta)});
+  Dense left(p.dtype, p.m, p.k, p.a), right(p.dtype, p.k, p.n, p.b);
+  Dense result(out, p.m, p.n, {p.out, p.out_stride, false});
   thread_local Room memory_of_thread;
   char* room = memory_of_thread.take(left.room_bytes() + right.room_bytes() + result.room_bytes() +
                                      product.scratch.get_size());
@@ -182,7 +190,7 @@ void onednn_gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, co
     return memory(desc, cpu_engine(), const_cast<void*>(data));
   };
   const memory from_a = at(product.a, left.read(room)), from_b = at(product.b, right.read(room));
-  const memory to = at(product.out, result.read(room));
+  const memory to = at(product.out, result.read(room, p.beta != 0));
   dnnl::stream stream(cpu_engine());
   product.primitive.execute(stream, {{DNNL_ARG_SRC, from_a},
                                      {DNNL_ARG_WEIGHTS, from_b},
@@ -190,6 +198,17 @@ void onednn_gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, co
                                      {DNNL_ARG_SCRATCHPAD, at(product.scratch, room)}});
   result.write_back();
   memory_of_thread.give();
+}
+
+}  // namespace
+
+void onednn_gemm(const Products& p) try {
+  const bool is_dense = p.a.row_stride == (p.a.transposed ? p.m : p.k) &&
+                        p.b.row_stride == (p.b.transposed ? p.k : p.n) && p.out_stride == p.n &&
+                        p.a_apart == p.m * p.k && p.b_apart == p.k * p.n &&
+                        p.out_apart == p.m * p.n;
+  if (p.count == 1 || is_dense) return multiply(p);
+  for (std::int64_t i = 0; i < p.count; ++i) multiply(p.one(i));
 } catch (const dnnl::error& failure) {
   if (failure.status == dnnl_out_of_memory) throw std::bad_alloc();
   throw;

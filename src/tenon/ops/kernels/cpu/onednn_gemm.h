@@ -11,12 +11,11 @@ namespace tenon::ops::cpu {
 // AVX512_BF16 or AMX.
 bool has_onednn_gemm(DType dtype);
 
-// out[m, n] = a[m, k] b[k, n] + beta out, on the calling thread; a and b of f32 or bf16, out f32.
-// Copies what has gaps between its rows. The first product of a shape compiles its kernels, which
-// takes some 200 microseconds; oneDNN keeps those of 1,024 shapes. Of bf16 operands, subnormal ones
-// and subnormal products count as zero. Throws std::bad_alloc without memory for its copies, and
-// OutOfMemory without that for code. Requires: has_onednn_gemm(dtype).
-void onednn_gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
-                 const Matrix& b, double beta, float* out, std::int64_t out_stride);
+// gemm() on the calling thread, of f32 or bf16. Copies what has gaps between its rows. The first
+// product of a shape, or batch of such, compiles its kernels, which takes some 200 microseconds;
+// oneDNN keeps those of 1,024 shapes. Of bf16 operands, subnormal ones and subnormal products count
+// as zero. Throws std::bad_alloc without memory for its copies, and OutOfMemory without that for
+// code. Requires: has_onednn_gemm(dtype).
+void onednn_gemm(const Products& p);
 
 }  // namespace tenon::ops::cpu

@@ -18,16 +18,6 @@ namespace tenon::ops::cpu {
 // The most elements of b, whose rows are whole vectors, and the most lanes of one.
 constexpr std::int64_t kMostElements = 4096, kMostLanes = 16;
 
-struct SmallProduct {
-  std::int64_t m, n, k;
-  const float* a;
-  std::int64_t a_row, a_column;  // distances
-  Matrix b;
-  float beta;
-  float* out;
-  std::int64_t out_stride;
-};
-
 }  // namespace tenon::ops::cpu
 #endif
 
@@ -37,66 +27,132 @@ namespace {  // several files have types of one name here
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-using cpu::SmallProduct;
+// Whether loads and stores of a part of a vector leave the rest alone.
+constexpr bool kLoadsParts = HWY_TARGET <= HWY_AVX2;
 
-// `width` columns, at most a vector's, of up to four rows.
-template <int kRows>
-HWY_INLINE void some_rows(const SmallProduct& p, std::int64_t row, std::int64_t column,
-                          const float* b, std::int64_t b_stride) {
-  const hn::ScalableTag<float> d;
+// One product; rows of b are whole vectors, or kLoadsParts.
+template <typename T>
+struct Small {
+  std::int64_t m, n, k;
+  const T* a;
+  std::int64_t a_row, a_column;  // distances
+  const T* b;
+  std::int64_t b_stride;
+  T beta;
+  T* out;
+  std::int64_t out_stride;
+};
+
+// `width` columns, of which at most a vector's are `last`, of up to four rows.
+template <int kRows, int kVectors, typename T>
+HWY_INLINE void some_rows(const Small<T>& p, std::int64_t row, std::int64_t column) {
+  const hn::ScalableTag<T> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  auto sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
-  const float* a = p.a + row * p.a_row;
-  for (std::int64_t l = 0; l < p.k; ++l, a += p.a_column, b += b_stride) {
-    const auto line = hn::LoadU(d, b);
-    sum0 = hn::MulAdd(hn::Set(d, a[0]), line, sum0);
-    if (kRows > 1) sum1 = hn::MulAdd(hn::Set(d, a[p.a_row]), line, sum1);
-    if (kRows > 2) sum2 = hn::MulAdd(hn::Set(d, a[2 * p.a_row]), line, sum2);
-    if (kRows > 3) sum3 = hn::MulAdd(hn::Set(d, a[3 * p.a_row]), line, sum3);
+  const std::int64_t last = std::min(lanes, p.n - column - (kVectors - 1) * lanes);
+  const auto mask = hn::FirstN(d, static_cast<std::size_t>(last));
+  auto s00 = hn::Zero(d), s10 = s00, s20 = s00, s30 = s00, s01 = s00, s11 = s00, s21 = s00,
+       s31 = s00;
+  const T* a = p.a + row * p.a_row;
+  const T* b = p.b + column;
+  for (std::int64_t l = 0; l < p.k; ++l, a += p.a_column, b += p.b_stride) {
+    const auto end = hn::MaskedLoad(mask, d, b + (kVectors - 1) * lanes);
+    const auto b0 = kVectors > 1 ? hn::LoadU(d, b) : end;
+    const auto a0 = hn::Set(d, a[0]), a1 = kRows > 1 ? hn::Set(d, a[p.a_row]) : a0;
+    const auto a2 = kRows > 2 ? hn::Set(d, a[2 * p.a_row]) : a0;
+    const auto a3 = kRows > 3 ? hn::Set(d, a[3 * p.a_row]) : a0;
+    s00 = hn::MulAdd(a0, b0, s00);
+    if (kRows > 1) s10 = hn::MulAdd(a1, b0, s10);
+    if (kRows > 2) s20 = hn::MulAdd(a2, b0, s20);
+    if (kRows > 3) s30 = hn::MulAdd(a3, b0, s30);
+    if (kVectors == 1) continue;
+    s01 = hn::MulAdd(a0, end, s01);
+    if (kRows > 1) s11 = hn::MulAdd(a1, end, s11);
+    if (kRows > 2) s21 = hn::MulAdd(a2, end, s21);
+    if (kRows > 3) s31 = hn::MulAdd(a3, end, s31);
   }
-  const std::int64_t width = std::min(lanes, p.n - column);
-  const auto put = [&](auto sum, std::int64_t r) {
-    float* const to = p.out + (row + r) * p.out_stride + column;
-    if (width == lanes && p.beta == 0) return hn::StoreU(sum, d, to);
-    HWY_ALIGN float sums[hn::MaxLanes(d)];
+  const auto put = [&](auto sum, std::int64_t r, std::int64_t vector) {
+    T* const to = p.out + (row + r) * p.out_stride + column + vector * lanes;
+    const bool is_whole = vector < kVectors - 1 || last == lanes;
+    if (is_whole || kLoadsParts) {
+      if (p.beta != 0)
+        sum = hn::MulAdd(hn::Set(d, p.beta),
+                         is_whole ? hn::LoadU(d, to) : hn::MaskedLoad(mask, d, to), sum);
+      if (is_whole) return hn::StoreU(sum, d, to);
+      return hn::BlendedStore(sum, mask, d, to);
+    }
+    HWY_ALIGN T sums[hn::MaxLanes(d)];
     hn::Store(sum, d, sums);
-    for (std::int64_t c = 0; c < width; ++c)
+    for (std::int64_t c = 0; c < last; ++c)
       to[c] = p.beta == 0 ? sums[c] : sums[c] + p.beta * to[c];
   };
-  put(sum0, 0);
-  if (kRows > 1) put(sum1, 1);
-  if (kRows > 2) put(sum2, 2);
-  if (kRows > 3) put(sum3, 3);
+  put(s00, 0, 0);
+  if (kRows > 1) put(s10, 1, 0);
+  if (kRows > 2) put(s20, 2, 0);
+  if (kRows > 3) put(s30, 3, 0);
+  if (kVectors > 1) put(s01, 0, 1);
+  if (kRows > 1 && kVectors > 1) put(s11, 1, 1);
+  if (kRows > 2 && kVectors > 1) put(s21, 2, 1);
+  if (kRows > 3 && kVectors > 1) put(s31, 3, 1);
+}
+
+template <int kRows, typename T>
+HWY_INLINE void all_columns(const Small<T>& p, std::int64_t row) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+  std::int64_t column = 0;
+  for (; p.n - column > lanes; column += 2 * lanes) some_rows<kRows, 2>(p, row, column);
+  if (column < p.n) some_rows<kRows, 1>(p, row, column);
+}
+
+// Fills rows of whole vectors with b.
+template <typename T>
+void copy_rows(T* room, std::int64_t width, const cpu::Matrix& b, std::int64_t n, std::int64_t k) {
+  const auto* from = static_cast<const T*>(b.data);
+  const std::int64_t down = b.transposed ? 1 : b.row_stride;
+  const std::int64_t right = b.transposed ? b.row_stride : 1;
+  for (std::int64_t l = 0; l < k; ++l) {
+    T* const line = room + l * width;
+    for (std::int64_t c = 0; c < n; ++c) line[c] = from[l * down + c * right];
+    std::fill(line + n, line + width, T(0));
+  }
+}
+
+template <typename T>
+void products(const cpu::Products& p) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+  const bool is_copied = p.b.transposed || (!kLoadsParts && p.n % lanes != 0);
+  const std::int64_t width = (p.n + lanes - 1) / lanes * lanes;
+  alignas(64) T room[cpu::kMostElements];
+  Small<T> one{p.m,
+               p.n,
+               p.k,
+               nullptr,
+               p.a.transposed ? 1 : p.a.row_stride,
+               p.a.transposed ? p.a.row_stride : 1,
+               room,
+               is_copied ? width : p.b.row_stride,
+               static_cast<T>(p.beta),
+               nullptr,
+               p.out_stride};
+  for (std::int64_t i = 0; i < p.count; ++i) {
+    one.a = static_cast<const T*>(p.a.data) + i * p.a_apart;
+    one.out = static_cast<T*>(p.out) + i * p.out_apart;
+    const auto* const b = static_cast<const T*>(p.b.data) + i * p.b_apart;
+    if (!is_copied)
+      one.b = b;
+    else if (i == 0 || p.b_apart != 0)
+      copy_rows(room, width, {b, p.b.row_stride, p.b.transposed}, p.n, p.k);
+    std::int64_t row = 0;
+    for (; row + 4 <= p.m; row += 4) all_columns<4>(one, row);
+    if (p.m - row == 3) all_columns<3>(one, row);
+    if (p.m - row == 2) all_columns<2>(one, row);
+    if (p.m - row == 1) all_columns<1>(one, row);
+  }
 }
 
 }  // namespace
 
-void small_product(const SmallProduct& p) {
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<float>()));
-  const auto* b = static_cast<const float*>(p.b.data);
-  std::int64_t b_stride = p.b.row_stride;
-  // Rows of whole vectors.
-  alignas(64) float room[cpu::kMostElements];
-  if (p.b.transposed || p.n % lanes != 0) {
-    const std::int64_t width = (p.n + lanes - 1) / lanes * lanes;
-    for (std::int64_t l = 0; l < p.k; ++l) {
-      float* const line = room + l * width;
-      if (!p.b.transposed) std::copy_n(b + l * b_stride, p.n, line);
-      std::fill(line + p.n, line + width, 0.0f);
-    }
-    for (std::int64_t c = 0; p.b.transposed && c < p.n; ++c)
-      for (std::int64_t l = 0; l < p.k; ++l) room[l * width + c] = b[c * b_stride + l];
-    b = room;
-    b_stride = width;
-  }
-  for (std::int64_t column = 0; column < p.n; column += lanes) {
-    std::int64_t row = 0;
-    for (; row + 4 <= p.m; row += 4) some_rows<4>(p, row, column, b + column, b_stride);
-    if (p.m - row == 3) some_rows<3>(p, row, column, b + column, b_stride);
-    if (p.m - row == 2) some_rows<2>(p, row, column, b + column, b_stride);
-    if (p.m - row == 1) some_rows<1>(p, row, column, b + column, b_stride);
-  }
-}
+void small_products(const cpu::Products& p) {
+  p.dtype == DType::kF64 ? products<double>(p) : products<float>(p); }
 
 }  // namespace tenon::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -104,20 +160,15 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tenon::ops {
 
-HWY_EXPORT(small_product);
+HWY_EXPORT(small_products);
 
-bool cpu::is_small_product(std::int64_t m, std::int64_t n, std::int64_t k) {
+bool cpu::is_small_product(const Products& p) {
   constexpr std::int64_t kMostWork = 1 << 18;
-  return m * n * k <= kMostWork &&
-         k * ((n + kMostLanes - 1) / kMostLanes * kMostLanes) <= kMostElements;
+  return (p.dtype == DType::kF32 || p.dtype == DType::kF64) && p.m * p.n * p.k <= kMostWork &&
+         p.k * ((p.n + kMostLanes - 1) / kMostLanes * kMostLanes) <= kMostElements;
 }
 
-void cpu::small_product(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
-                        const Matrix& b, float beta, float* out, std::int64_t out_stride) {
-  HWY_DYNAMIC_DISPATCH(small_product)
-  ({m, n, k, static_cast<const float*>(a.data), a.transposed ? 1 : a.row_stride,
-    a.transposed ? a.row_stride : 1, b, beta, out, out_stride});
-}
+void cpu::small_products(const Products& p) { HWY_DYNAMIC_DISPATCH(small_products)(p); }
 
 }  // namespace tenon::ops
 #endif

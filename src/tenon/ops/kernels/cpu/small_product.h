@@ -1,4 +1,4 @@
-// Products of small matrices of f32, which are over before a library has begun.
+// Products of small matrices of f32 and f64, which are over before a library has begun.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,9 @@
 
 namespace tenon::ops::cpu {
 
-bool is_small_product(std::int64_t m, std::int64_t n, std::int64_t k);
+bool is_small_product(const Products& p);
 
-// out[m, n] = a[m, k] b[k, n] + beta out, on the calling thread. Requires: is_small_product.
-void small_product(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a, const Matrix& b,
-                   float beta, float* out, std::int64_t out_stride);
+// gemm() on the calling thread. Requires: is_small_product.
+void small_products(const Products& p);
 
 }  // namespace tenon::ops::cpu

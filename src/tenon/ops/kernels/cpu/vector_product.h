@@ -1,4 +1,4 @@
-// Products of a matrix and a vector on the host.
+// Products of a matrix and a few vectors on the host.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,16 @@ namespace tenon::ops::cpu {
 
 // Whether vector_product computes in this dtype.
 constexpr bool has_vector_product(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kBF16;
+  return dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kBF16 ||
+         dtype == DType::kF16;
 }
 
-// gemm() where m or n is 1. Each element of the result is computed by itself, so pieces on several
-// threads change nothing. The matrix is read once, and nothing is copied except a vector with gaps.
-void vector_product(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
-                    const Matrix& b, double beta, void* out, std::int64_t out_stride);
+// The most vectors. To read a larger matrix once takes longer than the sums of so few.
+constexpr std::int64_t kFewVectors = 8;
+
+// gemm() of a single product where m or n is at most kFewVectors. Each element of the result is
+// computed by itself, so pieces on several threads change nothing. The matrix is read once. Copied
+// are only vectors with gaps, vectors of 16 bits, and a few columns.
+void vector_product(const Products& p);
 
 }  // namespace tenon::ops::cpu
