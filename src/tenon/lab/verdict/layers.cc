@@ -101,8 +101,9 @@ std::set<std::uint32_t> find_scores(const TraceFacts& facts, const Layers& layer
   for (const auto& [site, all] : layers.sites) {
     const CallSite& call = facts.sites.call_site(site);
     const Line line = line_of(facts, call);
+    const std::uint64_t bytes = all.each();
     const bool beside = std::any_of(anchors.begin(), anchors.end(), [&](const Softmax& anchor) {
-      if (!as_many_numbers(all.each(), anchor.bytes)) return false;
+      if (!as_many_numbers(bytes, anchor.bytes)) return false;
       const std::uint32_t apart = std::max(line.number, anchor.line.number) -
                                   std::min(line.number, anchor.line.number);
       return (line.file == anchor.line.file && apart <= kNearLines) ||
