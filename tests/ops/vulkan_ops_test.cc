@@ -297,6 +297,23 @@ TEST_F(VulkanOps, LazyClonesAreInOrderWithKernels) {
   EXPECT_EQ(other.const_data_ptr<float>()[0], 1.0f);
 }
 
+TEST_F(VulkanOps, AnIndexIntoNothingSaysSo) {
+  const Tensor nothing = zeros({2, 0}, DType::kF32, kVulkan);
+  const Tensor first = zeros({1}, DType::kI64, kVulkan);
+  const auto message = [](auto&& call) {
+    try {
+      call();
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  EXPECT_EQ(message([&] { ops::index_select(nothing, 1, first); }),
+            "index_select: index 0 for a dimension of size 0");
+  EXPECT_EQ(message([&] { ops::gather(nothing, 1, first.expand({2, 1})); }),
+            "gather: index 0 for a dimension of size 0");
+}
+
 TEST_F(VulkanOps, WhatHasNoKernelIsComputedByTheHostAndCounted) {
   const Tensor t = to(arange(12, DType::kF32).view({3, 4}), kVulkan);
   const auto calls_of = [](const std::string& name) {

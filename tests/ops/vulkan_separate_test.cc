@@ -190,6 +190,9 @@ void the_host_walks_what_indices_choose() {
       return t[{moved ? mask : to(mask, Device{})}];
     });
   }
+  expect_the_hosts("of nothing", [&](Device device) {
+    return ops::index_select(to(zeros({3, 0}, DType::kF32), device), 0, to(at({2, 1}), device));
+  });
   const Tensor t = to(arange(6, DType::kF32), kVulkan);
   const HostFallback reads = counted("indexing by tensors", [&] { (void)t[{at({1, 2})}]; });
   EXPECT_EQ(reads.calls, 1u);

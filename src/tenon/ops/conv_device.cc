@@ -72,6 +72,15 @@ bool convolve_on_device(const Tensor& out, const Tensor& a, const Tensor& weight
   }
   const Columns columns(w, a.size(1), groups);
   const std::int64_t filters = weight.size(0) / groups;
+  constexpr std::int64_t kFewFilters = 8;  // a product of so few rows leaves its tiles empty
+  constexpr std::int64_t kMostElements = 4096;  // of a window
+  if (groups > 1 && filters <= kFewFilters && a.is_contiguous() && weight.is_contiguous() &&
+      out.is_contiguous() && columns.rows() <= kMostElements &&
+      vulkan::windows(WindowWork::kWeigh, out, a, w, a.size(0), a.size(1), weight.size(0),
+                      a.size(1) / groups, weight)) {
+    add_bias(out, bias);
+    return true;
+  }
   const std::int64_t step = columns.images_at_once(a.item_size(), filters);
   for (std::int64_t first = 0; first < a.size(0); first += step) {
     const std::int64_t count = std::min(step, a.size(0) - first);

@@ -187,7 +187,8 @@ Tensor detail::gather_elements(const Tensor& a, std::int64_t dim, const Tensor& 
   Tensor out = empty(index.sizes(), a.dtype(), device);
   HostTurn host;
   if (vulkan::holds(a) && out.numel() > 0) {
-    if (a.dim() > 0 && vulkan::take("gather", out, a, d, integer_indices("gather", index)))
+    if (a.dim() > 0 && a.numel() > 0 &&
+        vulkan::take("gather", out, a, d, integer_indices("gather", index)))
       return out;
     host.take("gather", device);
   }

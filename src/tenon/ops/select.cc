@@ -109,8 +109,9 @@ Tensor integer_indices(const char* what, const Tensor& index) {
 }
 
 Tensor checked_indices(const char* what, const Tensor& index, std::int64_t size) {
-  const Tensor dense = integer_indices(what, index);
-  if (dense.is_meta() || dense.numel() == 0) return dense;
+  const Tensor given = integer_indices(what, index);
+  if (given.is_meta() || given.numel() == 0) return given;
+  const Tensor dense = to_host(given);
   const std::int64_t* values = dense.const_data_ptr<std::int64_t>();
   std::atomic<bool> all_fit{true};
   parallel_for(0, dense.numel(), 65536, [&](std::int64_t begin, std::int64_t end) {
@@ -175,7 +176,7 @@ Tensor detail::index_select(const Tensor& a, std::int64_t dim, const Tensor& ind
   Tensor out = empty(sizes, a.dtype(), device);
   HostTurn host;
   if (vulkan::holds(a) && out.numel() > 0) {
-    if (a.dim() > 0 && index.device() == device &&
+    if (a.dim() > 0 && a.numel() > 0 && index.device() == device &&
         vulkan::take("index_select", out, a, d, along_dim("index_select", index, sizes, d)))
       return out;
     host.take("index_select", device);

@@ -33,7 +33,7 @@ bool add_at(const char*, const Tensor&, std::int64_t, const Tensor&, const Tenso
 }
 
 bool windows(WindowWork, const Tensor&, const Tensor&, const Windows&, std::int64_t, std::int64_t,
-             std::int64_t, std::int64_t) {
+             std::int64_t, std::int64_t, const Tensor&) {
   return false;
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <span>
 
+#include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 
@@ -66,7 +67,7 @@ bool has_pairs(std::uint64_t address, std::int64_t along, std::int64_t along_str
 // Whether the kernels for subgroups of 8 lanes run, and pay. They take more registers than a GPU
 // has for an invocation.
 bool takes_lanes(const VulkanBackend& backend, const MatmulArguments& u, std::int64_t batch) {
-  constexpr std::int64_t kLeastWork = 1 << 20;  // their pipelines take long to make
+  constexpr std::int64_t kLeastWork = 1 << 19;  // their pipelines take long to make
   const VulkanAbilities& has = backend.abilities();
   return has.on_host && has.lanes == 8 && has.integers &&
          std::int64_t{u.m} * u.n * u.k * batch >= kLeastWork;
@@ -93,12 +94,12 @@ bool take_texels(const VulkanBackend& backend, const void* place, std::uint64_t&
   return true;
 }
 
-// By matmul_texels.comp, where few columns of its tiles lie beyond the border.
+// By matmul_texels.comp, where its tiles are not mostly beyond the border.
 bool launch_texels(VulkanBackend& backend, MatmulArguments u, std::int64_t batch, const Tensor& a,
                    const Tensor& b) {
-  const std::int64_t beyond = groups_for(u.n, kTexelsColumns) * kTexelsColumns - u.n;
+  constexpr std::int64_t kLeastColumns = 20;
   if (!takes_lanes(backend, u, batch) || u.k % 4 != 0 || u.n % 2 != 0 || u.target % 8 != 0 ||
-      beyond > u.n / 8)
+      u.n < kLeastColumns)
     return false;
   const std::array<const void*, 2> texels = {place_to_read(a), place_to_read(b)};
   const bool rows_of_a = u.a_column != 1, columns_of_b = u.b_row != 1;
@@ -127,11 +128,61 @@ bool launch_lanes(VulkanBackend& backend, const MatmulArguments& u, std::int64_t
   return true;
 }
 
+std::int64_t in_fours(std::int64_t size) { return (size + 3) / 4 * 4; }
+
+// The matrices of a batch, [batch, rows, columns], with zeros up to multiples of four.
+Tensor padded(const Tensor& t, const MatrixStrides& strides, std::int64_t batch, std::int64_t rows,
+              std::int64_t columns, std::int64_t padded_rows) {
+  const Tensor to = zeros({batch, padded_rows, in_fours(columns)}, t.dtype(), t.device());
+  tenon::detail::copy_elements(
+      to.narrow(1, 0, rows).narrow(2, 0, columns),
+      t.detach().as_strided({batch, rows, columns}, {strides.batch, strides.row, strides.column},
+                            t.storage_offset()));
+  return to;
+}
+
+// By matmul_texels.comp on copies that have texels, where that pays.
+bool multiply_padded(VulkanBackend& backend, const Tensor& target, MatmulArguments u,
+                     std::int64_t batch, const Tensor& a, const MatrixStrides& a_strides,
+                     const Tensor& b, const MatrixStrides& b_strides) {
+  constexpr std::int64_t kOfCopy = 64;  // what an element costs, in products
+  const std::int64_t m = u.m, n = u.n, k = u.k;
+  const bool copies_target = n % 4 != 0;
+  const bool copies_a = k % 4 != 0 || a_strides.column != 1 || a_strides.row % 4 != 0 ||
+                        a_strides.batch % 4 != 0 || u.a % 16 != 0;
+  if (kOfCopy * ((copies_a ? m * k : 0) + k * n + (copies_target ? m * n : 0)) > m * n * k)
+    return false;
+  const Tensor left = copies_a ? padded(a, a_strides, batch, m, k, m) : a;
+  const Tensor right = padded(b, b_strides, batch, k, n, in_fours(k));
+  const Tensor whole = target.detach().view({batch, m, n});
+  const Tensor wide = copies_target ? empty({batch, m, in_fours(n)}, DType::kF32, target.device())
+                                    : whole;
+  if (copies_target && u.beta != 0) tenon::detail::copy_elements(wide.narrow(2, 0, n), whole);
+  const auto word = [](std::int64_t number) { return static_cast<std::uint32_t>(number); };
+  u.target = address_to_write(backend, wide);
+  u.a = address_to_read(backend, left);
+  u.b = address_to_read(backend, right);
+  u.n = u.b_row = word(in_fours(n));
+  u.k = word(in_fours(k));
+  if (copies_a) {
+    u.a_row = u.k;
+    u.a_batch = word(m * in_fours(k));
+  }
+  u.a_column = u.b_column = 1;
+  u.b_batch = word(in_fours(k) * in_fours(n));
+  if (!launch_texels(backend, u, batch, left, right)) return false;
+  if (copies_target) tenon::detail::copy_elements(whole, wide.narrow(2, 0, n));
+  return true;
+}
+
 }  // namespace
 
 bool matmul(const Tensor& target, std::int64_t m, std::int64_t n, std::int64_t k, const Tensor& a,
             const MatrixStrides& a_strides, const Tensor& b, const MatrixStrides& b_strides,
             double beta) {
+  if (n == 1 && m > 1)  // kernels have more columns than rows side by side
+    return matmul(target, 1, m, k, b, {b_strides.column, b_strides.row, b_strides.batch}, a,
+                  {a_strides.column, a_strides.row, a_strides.batch}, beta);
   const Device device = target.device();
   if (a.device() != device || b.device() != device) return false;
   VulkanBackend& backend = vulkan_backend(device.index);
@@ -170,8 +221,10 @@ bool matmul(const Tensor& target, std::int64_t m, std::int64_t n, std::int64_t k
   arguments.a_batch = word(a_strides.batch);
   arguments.b_batch = word(b_strides.batch);
   arguments.beta = beta == 0 ? 0 : 1;
-  if (target.dtype() == DType::kF32 && (launch_texels(backend, arguments, batch, a, b) ||
-                                        launch_lanes(backend, arguments, batch)))
+  if (target.dtype() == DType::kF32 && takes_lanes(backend, arguments, batch) &&
+      (launch_texels(backend, arguments, batch, a, b) ||
+       multiply_padded(backend, target, arguments, batch, a, a_strides, b, b_strides) ||
+       launch_lanes(backend, arguments, batch)))
     return true;
   launch(backend, {code, {}}, arguments, {groups_for(n, kTile), groups_for(m, kTile), word(batch)});
   return true;
@@ -179,15 +232,34 @@ bool matmul(const Tensor& target, std::int64_t m, std::int64_t n, std::int64_t k
 
 namespace {
 
+bool is_one(const ops::Pair& p) { return p.height == 1 && p.width == 1; }
+
+bool is_three_by_three(const Windows& w) {
+  return w.kernel.height == 3 && w.kernel.width == 3 && is_one(w.stride) && is_one(w.padding) &&
+         is_one(w.dilation);
+}
+
+// On images with columns of zeros up to a multiple of four.
+bool convolve_padded(const Tensor& target, const Tensor& weight, const Tensor& images, Windows w) {
+  const std::int64_t width = w.width;
+  const Tensor wide =
+      zeros({images.size(0), images.size(1), w.height, in_fours(width)}, images.dtype(),
+            images.device());
+  const Tensor result = empty({images.size(0), weight.size(0), w.height, in_fours(width)},
+                              target.dtype(), target.device());
+  tenon::detail::copy_elements(wide.narrow(3, 0, width), images);
+  w.width = w.out_width = in_fours(width);
+  if (!convolve(result, weight, wide, w)) return false;
+  tenon::detail::copy_elements(target, result.narrow(3, 0, width));
+  return true;
+}
+
 // A convolution by matmul_texels.comp, where neighbouring places lie in fours that are texels of
 // the image, too. The weight gets a texel for each row of a window.
 bool launch_window_texels(VulkanBackend& backend, MatmulArguments u, std::int64_t batch,
                           const Windows& w, const Tensor& weight, const Tensor& images) {
-  const auto is_one = [](const ops::Pair& p) { return p.height == 1 && p.width == 1; };
   const auto first = backend.texel_at(place_to_read(images));
-  if (w.kernel.height != 3 || w.kernel.width != 3 || !is_one(w.stride) || !is_one(w.padding) ||
-      !is_one(w.dilation) || w.width % 4 != 0 || !first || u.target % 8 != 0)
-    return false;
+  if (!is_three_by_three(w) || w.width % 4 != 0 || !first || u.target % 8 != 0) return false;
   u.k /= 3;
   const Tensor rows = empty({u.m, u.k, 4}, DType::kF32, weight.device());
   if (!copy(rows.narrow(2, 0, 3), weight.view({u.m, u.k, 3}))) return false;
@@ -247,7 +319,13 @@ bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, 
   if (!has_pairs(u.a, u.k, 1, u.a_row, 0)) return false;
   u.b = address_to_read(backend, images);
   u.target = address_to_write(backend, target);
+  if (is_one(w.kernel) && is_one(w.stride) && w.padding.height == 0 && w.padding.width == 0) {
+    const MatrixStrides of_weight{u.a_row, 1, 0}, of_images{u.n, 1, u.b_batch};
+    return matmul(target, u.m, u.n, u.k, weight, of_weight, images, of_images, 0);
+  }
   if (launch_window_texels(backend, u, batch, w, weight, images)) return true;
+  if (is_three_by_three(w) && w.width % 4 != 0 && w.width > 4)
+    return convolve_padded(target, weight, images, w);
   launch(backend, {kLanesCode, {0, 0, 0, 1}}, u, lanes_groups(u, batch));
   return true;
 }

@@ -108,12 +108,13 @@ enum class WindowWork : std::uint32_t {
   kMaximumPlace,  // where in its plane that is, i64
   kAverage,
   kSpread,  // the transpose of kAverage
+  kWeigh,   // a convolution in groups: first_channel counts all filters, channels a group's
 };
 // Images are dense [images, all_channels, height, width], f32 or f64; for pooling, each plane is an
 // image of one channel.
 bool windows(WindowWork work, const Tensor& target, const Tensor& source, const Windows& w,
              std::int64_t images, std::int64_t all_channels = 1, std::int64_t first_channel = 0,
-             std::int64_t channels = 1);
+             std::int64_t channels = 1, const Tensor& weight = {});
 
 // target [images, filters, places] = the convolution of dense images [images, channels, height,
 // width] with a dense weight [filters, channels, kernel places]; f32. Only where columns, which it

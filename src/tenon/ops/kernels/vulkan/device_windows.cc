@@ -22,7 +22,7 @@ constexpr std::uint32_t kInvocations = 64;  // of a group
 constexpr std::uint32_t kMostGroups = 4096;
 
 struct Arguments {
-  std::uint64_t target, source;
+  std::uint64_t target, source, weight;
   std::uint32_t count;
   std::int32_t images, all_channels, first_channel, channels;
   std::int32_t height, width, kernel[2], stride[2], padding[2], dilation[2], out[2];
@@ -38,7 +38,7 @@ void set(std::int32_t (&to)[2], const ops::Pair& pair) {
 
 bool windows(WindowWork work, const Tensor& target, const Tensor& source, const Windows& w,
              std::int64_t images, std::int64_t all_channels, std::int64_t first_channel,
-             std::int64_t channels) {
+             std::int64_t channels, const Tensor& weight) {
   VulkanBackend& backend = vulkan_backend(target.device().index);
   const VulkanAbilities& has = backend.abilities();
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
@@ -58,6 +58,7 @@ bool windows(WindowWork work, const Tensor& target, const Tensor& source, const 
   Arguments arguments = {};
   arguments.target = address_to_write(backend, target);
   arguments.source = address_to_read(backend, source);
+  if (weight.defined()) arguments.weight = address_to_read(backend, weight);
   arguments.count = static_cast<std::uint32_t>(
       work == WindowWork::kToImage     ? images * channels * w.height * w.width
       : work == WindowWork::kToColumns ? images * channels * w.out_height * w.out_width

@@ -11,10 +11,10 @@ layout(constant_id = 1) const uint kAdaptive = 0;  // 1: places share all elemen
 layout(constant_id = 2) const uint kCountPadding = 0;
 
 layout(push_constant, std430) uniform Arguments {
-  uvec2 target, source;
+  uvec2 target, source, weight;
   uint count;  // elements of the target; of columns, its channels' places
   int images, all_channels;
-  int first_channel, channels;  // that the columns are of
+  int first_channel, channels;  // that the columns are of; of a convolution: filters, a group's
   int height, width;
   int kernel_height, kernel_width;
   int stride_height, stride_width;
@@ -28,6 +28,13 @@ NUMBER at(int i) {
   return uintBitsToFloat(Words(source).at[i]);
 #else
   return packDouble2x32(Pairs(source).at[i]);
+#endif
+}
+NUMBER factor_at(int i) {
+#if CLASS == 0
+  return uintBitsToFloat(Words(weight).at[i]);
+#else
+  return packDouble2x32(Pairs(weight).at[i]);
 #endif
 }
 void put(int i, NUMBER x) {
@@ -77,6 +84,30 @@ void to_image(uint i) {
     }
   }
   put(((image * all_channels + first_channel + channel) * height + y) * width + x, sum);
+}
+
+// A convolution in groups: what a window's elements are to a filter's.
+void weigh(uint i) {
+  const int filters = first_channel, line = int(i) / out_width, x = int(i) - line * out_width;
+  const int plane = line / out_height, y = line - plane * out_height;
+  const int image = plane / filters, of_filter = plane - image * filters;
+  const int group = of_filter * (all_channels / channels) / filters;
+  const int up = y * stride_height - padding_height, left = x * stride_width - padding_width;
+  int from = (image * all_channels + group * channels) * height * width;
+  int factor = of_filter * channels * kernel_height * kernel_width;
+  NUMBER sum = L(0.0lf);
+  for (int channel = 0; channel < channels; ++channel) {
+    for (int ky = 0; ky < kernel_height; ++ky) {
+      const int from_y = up + ky * dilation_height;
+      for (int kx = 0; kx < kernel_width; ++kx, ++factor) {
+        const int from_x = left + kx * dilation_width;
+        if (from_y >= 0 && from_y < height && from_x >= 0 && from_x < width)
+          sum += at(from + from_y * width + from_x) * factor_at(factor);
+      }
+    }
+    from += height * width;
+  }
+  put(int(i), sum);
 }
 
 struct Span {
@@ -156,6 +187,7 @@ void main() {
       case 0: to_columns(i); break;
       case 1: to_image(i); break;
       case 5: spread(i); break;
+      case 6: weigh(i); break;
       default: pool(i);
     }
   }

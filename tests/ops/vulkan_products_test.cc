@@ -1,0 +1,56 @@
+// Products and convolutions on a Vulkan device, of sizes for which kernels are not made.
+#include <gtest/gtest.h>
+
+#include "ops/reference.h"
+#include "support/vulkan.h"
+#include "tenon/ops/operators.h"
+#include "tenon/tensor/random.h"
+
+namespace tenon {
+namespace {
+
+constexpr Device kVulkan{DeviceType::kVulkan, 0};
+
+class VulkanProducts : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { testing::choose_process_device(); }
+  void TearDown() override { EXPECT_EQ(VulkanDriver::standard()->validation_messages(), 0u); }
+};
+
+TEST_F(VulkanProducts, ProductsAndConvolutionsOfSizesThatNeedPaddingAreTheHosts) {
+  Generator generator(4);
+  // Small integers, so that every order of sums gives the same bits.
+  const auto numbers = [&](IntList sizes) {
+    return ops::round(ops::mul(randn(sizes, DType::kF32, generator), 2.0));
+  };
+  const auto both = [&](const char* what, const Tensor& a, const Tensor& b, auto&& call) {
+    EXPECT_EQ(testing::values(call(to(a, kVulkan), to(b, kVulkan))), testing::values(call(a, b)))
+        << what;
+  };
+  const auto product = [](const Tensor& a, const Tensor& b) { return ops::matmul(a, b); };
+  both("odd", numbers({257, 259}), numbers({259, 261}), product);
+  both("odd, transposed", numbers({259, 257}).t(), numbers({261, 259}).t(), product);
+  both("a as it is", numbers({300, 200}), numbers({200, 203}), product);
+  both("a batch", numbers({3, 201, 203}), numbers({3, 203, 202}), product);
+  both("a batch by one", numbers({3, 201, 203}), numbers({203, 207}), product);
+  both("columns", numbers({900, 901}), numbers({901, 1}), product);
+  both("added to", numbers({203, 205}), numbers({205, 207}), [&](const Tensor& a, const Tensor& b) {
+    return ops::addmm(to(full({203, 207}, 3.0, DType::kF32), a.device()), a, b);
+  });
+  for (const std::int64_t width : {6, 7, 9, 27})
+    both("windows", numbers({3, 16, width, width}), numbers({40, 16, 3, 3}),
+         [](const Tensor& a, const Tensor& w) { return ops::conv2d(a, w, {}, {.padding = 1}); });
+  const auto in_groups = [](std::int64_t groups, std::int64_t stride) {
+    return [=](const Tensor& a, const Tensor& w) {
+      return ops::conv2d(a, w, to(full({12}, 1.0, DType::kF32), a.device()),
+                         {.stride = stride, .padding = 2, .dilation = 2, .groups = groups});
+    };
+  };
+  both("a filter a channel", numbers({2, 12, 11, 13}), numbers({12, 1, 3, 3}), in_groups(12, 1));
+  both("groups", numbers({2, 8, 11, 13}), numbers({12, 2, 3, 5}), in_groups(4, 2));
+  both("kernels of one", numbers({3, 32, 20, 20}), numbers({48, 32, 1, 1}),
+       [](const Tensor& a, const Tensor& w) { return ops::conv2d(a, w); });
+}
+
+}  // namespace
+}  // namespace tenon
