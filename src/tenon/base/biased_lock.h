@@ -113,11 +113,7 @@ class BiasedLock {
     else
       unlock_slowly();
   }
-
-  // The two halves of the common case, for callers that have another way out: try_lock_as_owner
-  // fails for all but the owner. OwnerGuard calls them.
-  bool try_lock_as_owner() { return try_enter() != nullptr; }
-  void unlock_as_owner() { bias_.load(std::memory_order_relaxed)->leave(); }
+  // Whether the lock is the calling thread's.
   bool is_owner() const { return bias_.load(std::memory_order_relaxed)->is_callers(); }
 
  private:

@@ -116,8 +116,6 @@ class PlanHeap {
   void set_owner(void* owner) {
     for (PlanBlock& block : blocks_) block.owner = owner;
   }
-  // Belongs to the policy.
-  void set_context(std::size_t index, void* context) { blocks_[index].context = context; }
   // The blocks in use, lowest first.
   [[gnu::cold]] std::vector<PlanBlock*> in_use_by_offset() const;
 

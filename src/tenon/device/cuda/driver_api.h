@@ -48,7 +48,6 @@ inline constexpr Result kErrorMisalignedAddress = 716;
 inline constexpr Result kErrorInvalidAddressSpace = 717;
 inline constexpr Result kErrorInvalidPc = 718;
 inline constexpr Result kErrorLaunchFailed = 719;
-inline constexpr Result kErrorNotPermitted = 800;
 inline constexpr Result kErrorNotSupported = 801;
 inline constexpr Result kErrorStreamCaptureUnsupported = 900;
 inline constexpr Result kErrorStreamCaptureInvalidated = 901;
@@ -58,7 +57,6 @@ inline constexpr Result kErrorCapturedEvent = 907;
 inline constexpr Result kErrorUnknown = 999;
 
 // CUdevice_attribute
-inline constexpr int kAttributeIntegrated = 18;
 inline constexpr int kAttributeUnifiedAddressing = 41;
 inline constexpr int kAttributeComputeMajor = 75;
 inline constexpr int kAttributeComputeMinor = 76;

@@ -84,7 +84,7 @@ class BuddyAllocator final : public PlacementAllocator<BuddyChunks, BuddyConfig>
   // The same over a SystemAllocator, with the policy's own sizes.
   [[gnu::cold]] explicit BuddyAllocator(Backend& backend, BuddyConfig config = {},
                                         std::uint64_t limit_bytes = 0);
-  ~BuddyAllocator() override;  // not inline: so the fast path is compiled once, for speed
+  [[gnu::cold]] ~BuddyAllocator() override;  // not inline: the fast path is compiled once
 
  private:
   IdleCache idle_cache_{*this};  // last
