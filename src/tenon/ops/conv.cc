@@ -159,12 +159,12 @@ void start_with(const Tensor& out, const Tensor& bias) {
 }
 
 // A kernel of 1 x 1 is a product as it is, or of the places that its strides reach. In f32, that is
-// faster, where there are more than a few.
-bool is_product(DType dtype, const Window& w) {
+// faster where an image has more than a few, and threads divide that of a single image better.
+bool is_product(DType dtype, std::int64_t images, const Window& w) {
   constexpr std::int64_t kFew = 128;
   const bool is_half = dtype == DType::kBF16 && cpu::has_onednn_conv(dtype);
   return w.kernel_height == 1 && w.kernel_width == 1 && w.options.groups == 1 &&
-         w.columns() >= kFew && !is_half;
+         (w.columns() >= kFew || images == 1) && !is_half;
 }
 
 // oneDNN computes without columns in memory, but takes some ten microseconds to begin.
@@ -288,7 +288,7 @@ Tensor detail::conv2d(const Tensor& a, const Tensor& weight, const Tensor& bias,
   const Window w{weight.size(1), a.size(2), a.size(3), weight.size(2),
                  weight.size(3), height,    width,     o};
   const DimVector sizes{a.size(0), weight.size(0), height, width};
-  const bool by_onednn = is_worth_onednn(sizes, device, w) && !is_product(a.dtype(), w);
+  const bool by_onednn = is_worth_onednn(sizes, device, w) && !is_product(a.dtype(), a.size(0), w);
   const DType compute =
       by_onednn && cpu::has_onednn_conv(a.dtype()) ? a.dtype() : compute_dtype(a.dtype());
   const Tensor out = empty(sizes, compute, device);
