@@ -47,14 +47,14 @@ struct Loop {
   std::int64_t piece = 0;
   detail::LoopBody body = nullptr;
   void* context = nullptr;
-  void* word = nullptr;
+  void* shared = nullptr;
   std::atomic<std::int64_t> next{0};
   std::exception_ptr failure;
   std::once_flag failed;
 
   void work() {
     inside_loop = true;
-    void* const own_word = std::exchange(detail::loop_word(), word);
+    void* const own = std::exchange(detail::shared_with_workers(), shared);
     for (;;) {
       const std::int64_t from = next.fetch_add(piece, std::memory_order_relaxed);
       if (from >= end) break;
@@ -65,7 +65,7 @@ struct Loop {
         next.store(end, std::memory_order_relaxed);
       }
     }
-    detail::loop_word() = own_word;
+    detail::shared_with_workers() = own;
     inside_loop = false;
   }
 };
@@ -161,9 +161,9 @@ class Workers {
 
 }  // namespace
 
-void*& detail::loop_word() {
-  thread_local void* word = nullptr;
-  return word;
+void*& detail::shared_with_workers() {
+  thread_local void* shared = nullptr;
+  return shared;
 }
 
 int num_threads() { return thread_limit().load(std::memory_order_relaxed); }
@@ -184,7 +184,7 @@ void detail::run_parallel(std::int64_t begin, std::int64_t end, std::int64_t gra
   loop.end = end;
   loop.body = body;
   loop.context = context;
-  loop.word = loop_word();
+  loop.shared = shared_with_workers();
   // Four pieces for each thread even out cores of different speed.
   loop.piece = std::max<std::int64_t>(1, grains / (4 * threads)) * grain;
   loop.next.store(begin, std::memory_order_relaxed);

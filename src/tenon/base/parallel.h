@@ -18,8 +18,8 @@ using LoopBody = void (*)(void* context, std::int64_t begin, std::int64_t end);
 void run_parallel(std::int64_t begin, std::int64_t end, std::int64_t grain, LoopBody body,
                   void* context);
 
-// A word of the calling thread, which workers see as theirs while they run its loop.
-void*& loop_word();
+// A pointer of the calling thread, which workers see as theirs while they run its loop.
+void*& shared_with_workers();
 
 }  // namespace detail
 

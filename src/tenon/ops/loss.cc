@@ -183,6 +183,7 @@ class DirectLosses {
                  std::int64_t outer, std::int64_t, std::int64_t wanted) mutable {
         const T* row = x + outer * classes_;
         if constexpr (std::is_same_v<T, Wide>) {
+          static_cast<void>(held);
           return log_sum(row, classes_) - as_double(row[wanted]);
         } else {
           if (outer >= held + batch) {

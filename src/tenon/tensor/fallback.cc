@@ -67,7 +67,7 @@ class detail::HostCopies {
  public:
   explicit HostCopies(const char* name) : name_(name) {}
 
-  static HostCopies* of_thread() { return static_cast<HostCopies*>(loop_word()); }
+  static HostCopies* of_thread() { return static_cast<HostCopies*>(shared_with_workers()); }
 
   void* address(StorageImpl& storage, bool writes) {
     const std::lock_guard lock(mutex_);
@@ -173,11 +173,11 @@ void HostTurn::take(const char* name, Device device) {
   if (host_reaches(device) || detail::HostCopies::of_thread() != nullptr) return;
   copies_.reset(new detail::HostCopies(name));
   exceptions_ = std::uncaught_exceptions();
-  detail::loop_word() = copies_.get();
+  detail::shared_with_workers() = copies_.get();
 }
 
 void HostTurn::give_back() {
-  detail::loop_word() = nullptr;
+  detail::shared_with_workers() = nullptr;
   try {
     copies_->give_back_all();
   } catch (...) {
