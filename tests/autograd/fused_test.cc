@@ -109,21 +109,24 @@ TEST(FusedTest, LossesOfPairsHaveTheSlopesOfTheirFormulas) {
       Generator generator(3);
       const Tensor values = to(randn({7, 33}, DType::kF64, generator), dtype);
       const Tensor row = to(randn({33}, DType::kF64, generator), dtype);
-      const std::vector<std::pair<const char*, std::function<Tensor(const Tensor&, const Tensor&)>>>
-          all = {
-              {"mse", [&](auto& a, auto& b) { return ops::mse_loss(a, b, reduction); }},
-              {"l1", [&](auto& a, auto& b) { return ops::l1_loss(a, b, reduction); }},
-              {"huber", [&](auto& a, auto& b) { return ops::huber_loss(a, b, reduction, 0.7); }},
-          };
+      struct Case {
+        const char* name;
+        std::function<Tensor(const Tensor&, const Tensor&)> loss;
+      };
+      const std::vector<Case> all = {
+          {"mse", [&](auto& a, auto& b) { return ops::mse_loss(a, b, reduction); }},
+          {"l1", [&](auto& a, auto& b) { return ops::l1_loss(a, b, reduction); }},
+          {"huber", [&](auto& a, auto& b) { return ops::huber_loss(a, b, reduction, 0.7); }},
+      };
       const double tolerance = dtype == DType::kF64 ? 1e-12 : dtype == DType::kF32 ? 2e-6 : 4e-2;
-      for (const auto& [name, loss] : all) {
-        const auto of_first = [&](const Tensor& x) { return loss(x, to(row, x.dtype())); };
-        const auto of_second = [&](const Tensor& x) { return loss(to(values, x.dtype()), x); };
+      for (const Case& each : all) {
+        const auto of_first = [&](const Tensor& x) { return each.loss(x, to(row, x.dtype())); };
+        const auto of_second = [&](const Tensor& x) { return each.loss(to(values, x.dtype()), x); };
         const auto wide = [](const Tensor& t) { return leaf(to(t, DType::kF64)); };
         expect_near(gradient_of(of_first, leaf(values), false),
-                    gradient_of(of_first, wide(values), true), tolerance, name);
+                    gradient_of(of_first, wide(values), true), tolerance, each.name);
         expect_near(gradient_of(of_second, leaf(row), false),
-                    gradient_of(of_second, wide(row), true), tolerance, name);
+                    gradient_of(of_second, wide(row), true), tolerance, each.name);
       }
     }
 }
