@@ -31,7 +31,7 @@ struct BufferHeap {
   BufferPool* pool = nullptr;
   Block* first = nullptr;         // its lowest block; the same object for as long as the heap lives
   std::uint64_t buffers_out = 0;  // in use, or freed but pending
-  std::uint64_t idle_since = 0;   // by Lane::idle_clock; means nothing while buffers are out
+  std::uint64_t idle_since = 0;   // by a clock of all heaps; means nothing while buffers are out
 };
 
 // Work on another stream than the pool's that a buffer must outlive.
@@ -73,7 +73,7 @@ struct Buffer {
 // it when it joins the heap's room again: recycling touches no map. O(1). Not thread-safe.
 class BufferRecords {
  public:
-  // Buffers are numbered after `last_id`, which all streams share: each takes kIdsAtOnce of it.
+  // Buffers are numbered after `last_id`, which all streams share.
   BufferRecords(UnifiedAllocator* allocator, std::atomic<std::uint64_t>& last_id)
       : allocator_(allocator), last_id_(last_id) {}
   ~BufferRecords() {
@@ -90,7 +90,7 @@ class BufferRecords {
     buffer->heap = heap;
     buffer->data =
         static_cast<std::byte*>(heap->segment.base) + (place->offset - heap->base_offset);
-    buffer->id = next_id();
+    buffer->id = 1 + last_id_.fetch_add(1, std::memory_order_relaxed);
     place->context = buffer;
     try {
       by_address_.insert(buffer->data, buffer);
@@ -140,18 +140,8 @@ class BufferRecords {
   }
 
  private:
-  static constexpr std::uint64_t kIdsAtOnce = 256;
-
-  std::uint64_t next_id() {
-    if (ids_used_++ % kIdsAtOnce == 0)
-      own_last_id_ = last_id_.fetch_add(kIdsAtOnce, std::memory_order_relaxed);
-    return ++own_last_id_;
-  }
-
   UnifiedAllocator* const allocator_;
   std::atomic<std::uint64_t>& last_id_;
-  std::uint64_t ids_used_ = 0;  // of all that this stream took
-  std::uint64_t own_last_id_ = 0;
   Slab<Buffer> buffers_;
   Slab<BufferUse> uses_;
   std::size_t expected_ = 0;  // buffers that may have to wait

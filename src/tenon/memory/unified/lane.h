@@ -14,15 +14,17 @@
 namespace tenon::unified {
 
 // One stream's pools, and the records, heaps and statistics of the buffers in them, also of those
-// that other streams use. Threads on streams of their own share none of it.
+// that other streams use. Threads on streams of their own share none of it but two counts.
 //
 // Thread safety: everything is under `lock` but `stream`, `completion` (see Completions) and
 // `user`.
 struct alignas(64) Lane {
   [[gnu::cold]] Lane(UnifiedAllocator* allocator, std::atomic<std::uint64_t>& last_id,
-                     std::uint32_t stream_id, Completions::Entry& stream_completion)
+                     std::atomic<std::uint64_t>& clock_of_idle, std::uint32_t stream_id,
+                     Completions::Entry& stream_completion)
       : stream(stream_id),
         completion(stream_completion),
+        idle_clock(clock_of_idle),
         records(allocator, last_id) {
     for (Counts* kind : {&small, &large}) counters.add_kind(*kind);
     // Its thread owns the lock, not one that happens to look at all lanes first.
@@ -48,7 +50,7 @@ struct alignas(64) Lane {
 
   // No buffer of the heap is out from now on; one of its buffers is out no more.
   void note_idle(BufferHeap* heap) {
-    heap->idle_since = ++idle_clock;
+    heap->idle_since = idle_clock.fetch_add(1, std::memory_order_relaxed);
   }
   void came_back(BufferHeap* heap) {
     if (--heap->buffers_out == 0) note_idle(heap);
@@ -58,8 +60,8 @@ struct alignas(64) Lane {
   std::atomic<const void*> user{nullptr};  // thread_mark of who allocated last
   const std::uint32_t stream;
   Completions::Entry& completion;
+  std::atomic<std::uint64_t>& idle_clock;  // of all lanes
   alignas(64) mutable BiasedLock lock;
-  std::uint64_t idle_clock = 0;  // equal on all lanes when all of them are locked
   BufferRecords records;
   // Of buffers, which count at their home; small ones (with scalars) and large ones apart.
   Counts small;

@@ -105,7 +105,8 @@ Lane& UnifiedAllocator::make_lane(Stream stream) {
   StreamSlots<Lane>::check(stream);
   const std::lock_guard growing(mutex_);
   if (Lane* lane = lanes_.find(stream)) return *lane;
-  auto made = std::make_unique<Lane>(this, last_id_, stream.id, completions_.of(stream.id));
+  auto made = std::make_unique<Lane>(this, last_id_, idle_clock_, stream.id,
+                                     completions_.of(stream.id));
   made->note_user();
   lanes_.for_each([&](Lane& other) {
     const std::lock_guard lock(other.lock);
@@ -203,12 +204,7 @@ void UnifiedAllocator::report_heaps(const std::vector<MemoryEventInfo>& changes)
 
 UnifiedAllocator::AllLanesLock::AllLanesLock(const UnifiedAllocator& allocator)
     : allocator_(allocator), growing_(allocator.mutex_) {
-  std::uint64_t latest = 0;
-  allocator_.lanes_.for_each([&](Lane& lane) {
-    lane.lock.lock();
-    latest = std::max(latest, lane.idle_clock);
-  });
-  allocator_.lanes_.for_each([&](Lane& lane) { lane.idle_clock = latest; });
+  allocator_.lanes_.for_each([](Lane& lane) { lane.lock.lock(); });
 }
 
 UnifiedAllocator::AllLanesLock::~AllLanesLock() {

@@ -245,7 +245,8 @@ class UnifiedAllocator final : public DeviceAllocator {
   unified::MemoryLimits limits_;
   PressureCallbacks pressure_;
 
-  std::atomic<std::uint64_t> last_id_{0};  // of buffers
+  alignas(64) std::atomic<std::uint64_t> last_id_{0};     // of buffers
+  alignas(64) std::atomic<std::uint64_t> idle_clock_{0};  // of Lane
   mutable std::mutex mutex_;  // before the locks of several lanes; what follows needs all of them
   unified::Completions completions_;
   AllocatorStats stats_;  // of heaps, and the num_ counters
