@@ -42,7 +42,7 @@ struct DeleteHostCopies {
 // another one uses its copies. Threads: a turn is the thread's that takes it.
 class [[nodiscard]] HostTurn {
  public:
-  HostTurn() = default;  // nobody's turn: take() begins one
+  HostTurn() = default;  // no turn until take()
   // take(), except for the host's own tensors, and those of meta.
   HostTurn(const char* name, Device device) : device_(device) {
     if (device.type != DeviceType::kCpu && device.type != DeviceType::kMeta) [[unlikely]]

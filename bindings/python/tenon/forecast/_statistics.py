@@ -27,7 +27,7 @@ class Statistics:
             self._change("reserved_bytes", grown)
 
     def free(self, size: int) -> None:
-        """A block comes back."""
+        """A block is freed."""
         self._change("allocated_bytes", -_in_blocks(size))
         self._change("requested_bytes", -size)
 
@@ -41,7 +41,7 @@ class Statistics:
         self.peaks = dict(self.current)
 
     def reset_totals(self) -> None:
-        """What was handed out and came back counts from here on."""
+        """Sums of allocated and freed bytes start from zero."""
         for totals in self._totals.values():
             totals.update(dict.fromkeys(totals, 0))
 
