@@ -5,6 +5,7 @@
 
 #include "objects.h"
 #include "status.h"
+#include "structures.h"
 #include "tenon/lab/planning/plan_file.h"
 #include "tenon/memory/policies.h"
 #include "tenon/trace/file_bytes.h"
@@ -14,17 +15,15 @@ namespace tenon::c {
 AllocatorObject::AllocatorObject(BackendObject& backend, const char* policy,
                                  const tenon_allocator_options* options)
     : Object(kKind), backend_(backend) {
+  const auto given = complete_or_zero(options, "options");
   PolicyOptions made_with;
-  if (options != nullptr) {
-    check_struct_bytes(options->struct_bytes, sizeof(*options), "options");
-    if (options->conf != nullptr) made_with.conf = options->conf;
-    made_with.limit_bytes = options->limit_bytes;
-    made_with.page_bytes = options->page_bytes;
-    if (options->plan_file != nullptr) {
-      const FileBytes bytes(options->plan_file);
-      plan_ = parse_plan(bytes.view(), options->plan_file);
-      made_with.plan = &plan_;
-    }
+  if (given.conf != nullptr) made_with.conf = given.conf;
+  made_with.limit_bytes = given.limit_bytes;
+  made_with.page_bytes = given.page_bytes;
+  if (given.plan_file != nullptr) {
+    const FileBytes bytes(given.plan_file);
+    plan_ = parse_plan(bytes.view(), given.plan_file);
+    made_with.plan = &plan_;
   }
   const Policy& found = find_policy(&require(policy, "policy"));
   if (found.needs_plan && made_with.plan == nullptr)
@@ -201,18 +200,20 @@ tenon_status tenon_empty_cache(tenon_allocator allocator) {
 
 tenon_status tenon_allocator_statistics(tenon_allocator allocator, tenon_statistics* out) {
   return guarded("tenon_allocator_statistics", [&] {
-    check_struct_bytes(require(out, "out").struct_bytes, sizeof(*out), "out");
+    check_structure(require(out, "out"), "out");
     const AllocatorStats stats = find_allocator(allocator).allocator().stats();
-    out->blocks = stats.allocation[0].current;
-    out->requested_bytes = stats.requested_bytes[0].current;
-    out->requested_peak_bytes = stats.requested_bytes[0].peak;
-    out->allocated_bytes = stats.allocated_bytes[0].current;
-    out->allocated_peak_bytes = stats.allocated_bytes[0].peak;
-    out->reserved_bytes = stats.reserved_bytes[0].current;
-    out->reserved_peak_bytes = stats.reserved_bytes[0].peak;
-    out->allocations = stats.allocation[0].allocated;
-    out->retries = stats.num_alloc_retries;
-    out->out_of_memories = stats.num_ooms;
+    hand_over({.struct_bytes = 0,
+               .blocks = stats.allocation[0].current,
+               .requested_bytes = stats.requested_bytes[0].current,
+               .requested_peak_bytes = stats.requested_bytes[0].peak,
+               .allocated_bytes = stats.allocated_bytes[0].current,
+               .allocated_peak_bytes = stats.allocated_bytes[0].peak,
+               .reserved_bytes = stats.reserved_bytes[0].current,
+               .reserved_peak_bytes = stats.reserved_bytes[0].peak,
+               .allocations = stats.allocation[0].allocated,
+               .retries = stats.num_alloc_retries,
+               .out_of_memories = stats.num_ooms},
+              *out);
   });
 }
 

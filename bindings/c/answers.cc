@@ -1,23 +1,21 @@
-// Recordings in, answers out: the same text as the command's --json.
+// Recordings in, answers out: the same text as the command's --json. replay.cc and advise.cc have two.
 #include <fmt/format.h>
 
-#include <chrono>
-#include <string_view>
+#include <algorithm>
 
+#include "files.h"
 #include "objects.h"
 #include "status.h"
-#include "tenon/lab/advice/advice.h"
-#include "tenon/lab/advice/advice_report.h"
-#include "tenon/lab/advice/recorded_programs.h"
+#include "structures.h"
 #include "tenon/lab/advice/recorded_settings.h"
+#include "tenon/lab/explain/diff.h"
 #include "tenon/lab/explain/explain.h"
 #include "tenon/lab/planning/plan_file.h"
 #include "tenon/lab/planning/plan_report.h"
-#include "tenon/lab/report.h"
-#include "tenon/lab/survey.h"
-#include "tenon/memory/policies.h"
+#include "tenon/lab/ranks/report_page.h"
 #include "tenon/trace/file_bytes.h"
 #include "tenon/trace/load.h"
+#include "tenon/trace/write.h"
 
 namespace tenon::c {
 
@@ -36,79 +34,53 @@ void TracesObject::follow(TorchVersion version) {
   torch_ = version;
 }
 
+void TracesObject::keep(std::size_t index) {
+  std::vector<Trace> kept = {trace(index)};
+  snapshot_.traces.swap(kept);
+}
+
+std::vector<const TracesObject*> find_files(const tenon_traces* files, std::size_t count) {
+  require(files, "files");
+  if (count == 0) throw std::invalid_argument("count is 0: give one file at least");
+  std::vector<const TracesObject*> found;
+  for (std::size_t i = 0; i < count; ++i) {
+    found.push_back(&find_traces(files[i]));
+    if (found.back()->snapshot().traces.empty())
+      throw std::invalid_argument(found.back()->path() + " holds no recorded events");
+  }
+  return found;
+}
+
 namespace {
 
-const TracesObject& find_traces(tenon_traces traces) { return Handles::find<TracesObject>(traces); }
-
-// "caching,plan" -> {"caching", "plan"}; null and "all": every policy.
-std::vector<std::string> policy_names(const char* list) {
-  std::vector<std::string> names;
-  if (list == nullptr || std::string_view(list) == "all") {
-    for (const Policy& policy : policies()) names.push_back(policy.name);
-    return names;
-  }
-  std::string_view rest = list;
-  for (bool more = true; more;) {
-    const std::size_t comma = rest.find(',');
-    more = comma != std::string_view::npos;
-    names.push_back(find_policy(rest.substr(0, comma)).name);
-    if (more) rest.remove_prefix(comma + 1);
-  }
-  return names;
+std::string plan_answer(const Trace& trace, const tenon_plan_options& options,
+                        const char* plan_file) {
+  PlanOptions how;
+  how.find_loops = options.whole == 0;
+  how.share_streams = options.own_memory == 0;
+  PlannedTrace planned = plan_trace(trace, how);
+  planned.report.capacity_bytes = options.capacity_bytes;
+  if (plan_file != nullptr) write_file(plan_file, format_plan(planned.plan));
+  return plan_json(planned.report);
 }
 
-// A number of an option, from 0 on.
-int within(const char* name, int value, int most) {
-  if (value < 0 || value > most)
-    throw std::invalid_argument(fmt::format("{} is {}: it may be 0 to {}", name, value, most));
-  return value;
-}
-constexpr int kMostPasses = 100'000;
-constexpr int kMostThreads = 256;
-
-std::string replay_json(const TracesObject& traces, const tenon_replay_options* options) {
-  SurveyOptions survey_options;
-  survey_options.passes = 0;
-  survey_options.policies = policy_names(options == nullptr ? nullptr : options->policies);
-  if (options != nullptr) {
-    if (options->conf != nullptr) survey_options.conf = options->conf;
-    survey_options.capacity_bytes = options->capacity_bytes;
-    survey_options.lag_ns = options->lag_ns;
-    survey_options.find_capacity = options->find_capacity != 0;
-    survey_options.passes = within("options.passes", options->passes, kMostPasses);
-    survey_options.threads = within("options.threads", options->threads, kMostThreads);
-  }
-  std::vector<Workload> workloads;
-  for (const Trace& trace : traces.snapshot().traces) workloads.emplace_back(trace);
-  const std::vector<SurveyResult> results = survey(workloads, survey_options);
-  for (const SurveyResult& result : results)
-    if (!result.error.empty())
-      throw InternalError(fmt::format("{} over {}: {}", result.trace, result.policy, result.error));
-  return report_json(results);
-}
-
-std::string advise_json(const TracesObject& traces, std::size_t index,
-                        std::uint64_t capacity_bytes, double effort, int threads) {
-  const Trace& trace = traces.trace(index);
-  constexpr double kLeastEffort = 0.01;
-  constexpr double kMostEffort = 100;
-  if (!(effort >= kLeastEffort && effort <= kMostEffort))
-    throw std::invalid_argument(
-        fmt::format("effort is {}: it may be {} to {}", effort, kLeastEffort, kMostEffort));
-  AdviceOptions options;
-  options.capacity_bytes = capacity_bytes;
-  options.effort = effort;
-  options.threads = within("threads", threads, kMostThreads);
-  RecordedPrograms recorded;
-  add_programs(traces.snapshot(), traces.path(), trace.device, recorded);
-  if (recorded.programs.empty() && !recorded.warnings.empty())
-    throw InvalidArgument(recorded.warnings.front());
-  complete_options(options, recorded, recorded.programs.size());
-  if (traces.torch()) options.torch = *traces.torch();
-  const auto start = std::chrono::steady_clock::now();
-  const Advice advice = advise(recorded.programs, options);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return advice_json(advice, seconds.count());
+// All of a report; the advice is on the page alone.
+Report report_of(const std::vector<const TracesObject*>& files, const tenon_report_options& options,
+                 bool has_page) {
+  Report report;
+  report.capacity_bytes = options.capacity_bytes;
+  for (const TracesObject* file : files)
+    for (Rank& rank : ranks_of(file->snapshot(), file->path(), {.replay = options.no_replay == 0}))
+      report.ranks.push_back(std::move(rank));
+  name_ranks(report.ranks);
+  report.comparison = compare_ranks(report.ranks);
+  if (!has_page || options.no_advice != 0) return report;
+  const std::string& advised = report.ranks[report.comparison.first].path;
+  const auto file = std::find_if(files.begin(), files.end(), [&](const TracesObject* one) {
+    return one->path() == advised;
+  });
+  add_advice(report, (*file)->snapshot());
+  return report;
 }
 
 }  // namespace
@@ -152,13 +124,30 @@ tenon_status tenon_traces_follow_torch(tenon_traces traces, const char* version)
   });
 }
 
+tenon_status tenon_traces_keep(tenon_traces traces, size_t index) {
+  return guarded("tenon_traces_keep",
+                 [&] { Handles::find<TracesObject>(traces).keep(index); });
+}
+
+tenon_status tenon_traces_save(tenon_traces traces, const char* path) {
+  return guarded("tenon_traces_save", [&] {
+    const Snapshot& snapshot = find_traces(traces).snapshot();
+    write_traces(snapshot.traces, snapshot.segments, &require(path, "path"));
+  });
+}
+
 tenon_status tenon_trace_summarize(tenon_traces traces, size_t index, tenon_trace_summary* out) {
   return guarded("tenon_trace_summarize", [&] {
-    check_struct_bytes(require(out, "out").struct_bytes, sizeof(*out), "out");
-    const Workload workload(find_traces(traces).trace(index));
-    out->events = workload.ops().size();
-    out->live_peak_bytes = workload.live_peak_bytes();
-    out->duration_us = workload.duration_us();
+    check_structure(require(out, "out"), "out");
+    const Trace& trace = find_traces(traces).trace(index);
+    hand_over({.struct_bytes = 0,
+               .events = trace.replayed_events(),
+               .live_peak_bytes = trace.live_peak_bytes(),
+               .duration_us = trace.duration_us(),
+               .traced_peak_bytes = trace.traced_peak_bytes(),
+               .device = trace.device,
+               .streams = static_cast<std::uint32_t>(trace.streams.size())},
+              *out);
   });
 }
 
@@ -170,29 +159,47 @@ tenon_status tenon_explain(tenon_traces traces, char** json) {
   });
 }
 
-tenon_status tenon_replay(tenon_traces traces, const tenon_replay_options* options, char** json) {
-  return guarded("tenon_replay", [&] {
+tenon_status tenon_explain_without_replay(tenon_traces traces, char** json) {
+  return guarded("tenon_explain_without_replay", [&] {
     require(json, "json");
-    if (options != nullptr)
-      check_struct_bytes(options->struct_bytes, sizeof(*options), "options");
-    *json = copy_text(replay_json(find_traces(traces), options));
+    const TracesObject& object = find_traces(traces);
+    *json = copy_text(
+        explanation_json(explain(object.snapshot(), object.path(), {.replay = false})));
   });
 }
 
-tenon_status tenon_advise(tenon_traces traces, size_t index, uint64_t capacity_bytes,
-                          double effort, int threads, char** json) {
-  return guarded("tenon_advise", [&] {
+tenon_status tenon_diff(tenon_traces before, tenon_traces after, int ignore_lines, char** json) {
+  return guarded("tenon_diff", [&] {
     require(json, "json");
-    *json = copy_text(
-        advise_json(find_traces(traces), index, capacity_bytes, effort, threads));
+    *json = copy_text(diff_json(diff_all(find_traces(before).snapshot().traces,
+                                         find_traces(after).snapshot().traces,
+                                         ignore_lines != 0)));
   });
 }
 
 tenon_status tenon_plan(tenon_traces traces, size_t index, const char* plan_file, char** json) {
   return guarded("tenon_plan", [&] {
     require(json, "json");
-    const PlannedTrace planned = plan_trace(find_traces(traces).trace(index), {});
-    if (plan_file != nullptr) write_file(plan_file, format_plan(planned.plan));
-    *json = copy_text(plan_json(planned.report));
+    *json = copy_text(plan_answer(find_traces(traces).trace(index), {}, plan_file));
+  });
+}
+
+tenon_status tenon_plan_with(tenon_traces traces, size_t index, const tenon_plan_options* options,
+                             const char* plan_file, char** json) {
+  return guarded("tenon_plan_with", [&] {
+    require(json, "json");
+    *json = copy_text(plan_answer(find_traces(traces).trace(index),
+                                  complete_or_zero(options, "options"), plan_file));
+  });
+}
+
+tenon_status tenon_report(const tenon_traces* files, size_t count,
+                          const tenon_report_options* options, char** html, char** json) {
+  return guarded("tenon_report", [&] {
+    const Report report = report_of(find_files(files, count), complete_or_zero(options, "options"),
+                                    html != nullptr);
+    char* const page = html == nullptr ? nullptr : copy_text(report_html(report));
+    if (json != nullptr) *json = copy_text(report_json(report));
+    if (html != nullptr) *html = page;
   });
 }

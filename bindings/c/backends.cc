@@ -6,6 +6,7 @@
 #include "callback_backend.h"
 #include "objects.h"
 #include "status.h"
+#include "structures.h"
 #include "tenon/device/cuda/cuda_backend.h"
 #include "tenon/device/host/host_backend.h"
 #include "tenon/device/sim/sim_backend.h"
@@ -94,13 +95,13 @@ tenon_status tenon_backend_cuda(int index, tenon_backend* out) {
 tenon_status tenon_backend_simulated(const tenon_simulated_device* device, tenon_backend* out) {
   return guarded("tenon_backend_simulated", [&] {
     require(out, "out");
-    check_struct_bytes(require(device, "device").struct_bytes, sizeof(*device), "device");
-    if (device->capacity_bytes == 0)
+    const auto given = complete(require(device, "device"), "device");
+    if (given.capacity_bytes == 0)
       throw std::invalid_argument("device.capacity_bytes is 0: set it to the device's memory");
     SimOptions options;
-    options.capacity_bytes = device->capacity_bytes;
-    options.lag_ns = device->lag_ns;
-    options.real_memory = device->real_memory != 0;
+    options.capacity_bytes = given.capacity_bytes;
+    options.lag_ns = given.lag_ns;
+    options.real_memory = given.real_memory != 0;
     *out = Handles::add(std::make_unique<BackendObject>(std::make_unique<SimBackend>(options)));
   });
 }
@@ -108,10 +109,8 @@ tenon_status tenon_backend_simulated(const tenon_simulated_device* device, tenon
 tenon_status tenon_backend_custom(const tenon_device_functions* functions, tenon_backend* out) {
   return guarded("tenon_backend_custom", [&] {
     require(out, "out");
-    check_struct_bytes(require(functions, "functions").struct_bytes, sizeof(*functions),
-                       "functions");
-    *out = Handles::add(
-        std::make_unique<BackendObject>(std::make_unique<CallbackBackend>(*functions)));
+    const auto device = complete(require(functions, "functions"), "functions");
+    *out = Handles::add(std::make_unique<BackendObject>(std::make_unique<CallbackBackend>(device)));
   });
 }
 
@@ -120,11 +119,10 @@ tenon_status tenon_backend_custom_with_streams(const tenon_device_functions* fun
                                                tenon_backend* out) {
   return guarded("tenon_backend_custom_with_streams", [&] {
     require(out, "out");
-    check_struct_bytes(require(functions, "functions").struct_bytes, sizeof(*functions),
-                       "functions");
-    check_struct_bytes(require(streams, "streams").struct_bytes, sizeof(*streams), "streams");
+    const auto device = complete(require(functions, "functions"), "functions");
+    const auto events = complete(require(streams, "streams"), "streams");
     *out = Handles::add(
-        std::make_unique<BackendObject>(std::make_unique<CallbackBackend>(*functions, streams)));
+        std::make_unique<BackendObject>(std::make_unique<CallbackBackend>(device, &events)));
   });
 }
 

@@ -129,6 +129,7 @@ class TracesObject final : public Object {
   // The PyTorch that was named; nothing: what the file tells.
   const std::optional<TorchVersion>& torch() const { return torch_; }
   void follow(TorchVersion version);
+  void keep(std::size_t index);  // throws std::invalid_argument
 
  private:
   const std::string path_;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "structures.h"
 #include "tenon/base/error.h"
 #include "tenon/base/printable.h"
 #include "tenon/base/version.h"
@@ -104,14 +105,16 @@ const char* tenon_last_error() { return last_error.c_str(); }
 
 tenon_status tenon_last_out_of_memory(tenon_out_of_memory* out) {
   return guarded("tenon_last_out_of_memory", [&] {
-    check_struct_bytes(require(out, "out").struct_bytes, sizeof(*out), "out");
+    check_structure(require(out, "out"), "out");
     if (!last_out_of_memory)
       throw std::invalid_argument("no request of this thread has run out of memory");
-    out->requested_bytes = last_out_of_memory->requested_bytes;
-    out->allocated_bytes = last_out_of_memory->allocated_bytes;
-    out->reserved_bytes = last_out_of_memory->reserved_bytes;
-    out->limit_bytes = last_out_of_memory->limit_bytes;
-    out->largest_free_bytes = last_out_of_memory->largest_free_bytes;
+    hand_over({.struct_bytes = 0,
+               .requested_bytes = last_out_of_memory->requested_bytes,
+               .allocated_bytes = last_out_of_memory->allocated_bytes,
+               .reserved_bytes = last_out_of_memory->reserved_bytes,
+               .limit_bytes = last_out_of_memory->limit_bytes,
+               .largest_free_bytes = last_out_of_memory->largest_free_bytes},
+              *out);
   });
 }
 

@@ -41,8 +41,8 @@ T& require(T* pointer, const char* name) {
   return *pointer;
 }
 
-// A structure as the caller's header has it: of this version, or of an earlier one, which is shorter.
-// Throws std::invalid_argument for a size that no version has.
+// Throws std::invalid_argument for a structure's size that is not its own. structures.h also takes
+// those of earlier headers.
 void check_struct_bytes(std::size_t given, std::size_t own, const char* name);
 
 // A copy that tenon_string_free gives back.

@@ -11,7 +11,6 @@
 
 #include "arguments.h"
 #include "recording.h"
-#include "replay_answer.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/heap/plan.h"
@@ -24,6 +23,7 @@
 #include "tenon/lab/planning/plan_file.h"
 #include "tenon/lab/planning/plan_report.h"
 #include "tenon/lab/ranks/report_page.h"
+#include "tenon/lab/replay_answer.h"
 #include "tenon/lab/report.h"
 #include "tenon/lab/survey.h"
 #include "tenon/lab/view/answer.h"
@@ -168,7 +168,7 @@ Answer replay_recordings(const std::vector<SharedRecording>& recordings,
         settings.push_back(recorded_settings(*snapshot));
       }
     }
-    command::choose_rows(options, settings);
+    choose_rows(options, settings);
     const std::vector<SurveyResult> results = survey(
         workloads, options,
         [&](std::size_t done, std::size_t all, std::string_view trace, std::string_view policy,
@@ -179,7 +179,7 @@ Answer replay_recordings(const std::vector<SharedRecording>& recordings,
     for (const SurveyResult& result : results)
       if (!result.error.empty())
         throw InternalError(result.trace + " over " + result.policy + ": " + result.error);
-    const std::string text = command::replay_text(results, options, workloads, settings);
+    const std::string text = replay_text(results, options, workloads, settings);
     return Answer{report_json(results), [text](std::size_t) { return text; }, {}};
   });
 }

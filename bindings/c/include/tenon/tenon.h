@@ -10,8 +10,8 @@
    another thread uses it.
 
    Strings are UTF-8, 0-terminated. Those that a function hands over are given back by
-   tenon_string_free. Structures that begin with struct_bytes must have it set to their sizeof: so
-   later versions can add fields at their end. */
+   tenon_string_free. Structures that begin with struct_bytes must have it set to their sizeof. Later
+   versions add fields at their end; a program built with an earlier header goes on as before. */
 #ifndef TENON_TENON_H
 #define TENON_TENON_H
 
@@ -311,26 +311,47 @@ typedef struct tenon_trace_summary {
   uint64_t events;
   uint64_t live_peak_bytes;
   uint64_t duration_us;
+  uint64_t traced_peak_bytes; /* without what was live before the recording began */
+  uint32_t device;            /* its number in the recorded program, as the command's --device */
+  uint32_t streams;
 } tenon_trace_summary;
 /* Of the trace with a number below tenon_traces_count. TENON_INVALID_ARGUMENT beyond. */
 TENON_C_API tenon_status tenon_trace_summarize(tenon_traces traces, size_t index,
                                                tenon_trace_summary* out);
 
+/* What --device is to the command: keeps one trace, by its number below tenon_traces_count, and
+   forgets the others. Its number is 0 then. Requires: no other thread uses these traces meanwhile. */
+TENON_C_API tenon_status tenon_traces_keep(tenon_traces traces, size_t index);
+/* What `tenon convert FILE PATH` writes: the ending of `path` chooses the format, as for
+   tenon_recording_start. */
+TENON_C_API tenon_status tenon_traces_save(tenon_traces traces, const char* path);
+
 /* What `tenon explain FILE --json` prints. */
 TENON_C_API tenon_status tenon_explain(tenon_traces traces, char** json);
+/* The same with --no-replay: where a request failed, other allocators are not tried. */
+TENON_C_API tenon_status tenon_explain_without_replay(tenon_traces traces, char** json);
+
+/* What `tenon diff BEFORE AFTER --json` prints; with `ignore_lines`, that of --ignore-lines. */
+TENON_C_API tenon_status tenon_diff(tenon_traces before, tenon_traces after, int ignore_lines,
+                                    char** json);
 
 /* What is replayed, and what is measured. All fields but the first may be 0 or null. */
 typedef struct tenon_replay_options {
   size_t struct_bytes;
-  const char* policies;    /* comma-separated; null: all */
+  const char* policies;    /* comma-separated; null: the one of plan_file or page_bytes, else all */
   const char* conf;        /* may be null */
   uint64_t capacity_bytes; /* 0: none */
   uint64_t lag_ns;         /* 5000000 is the command's */
   int find_capacity;
   int passes;              /* timed replays, up to 100,000; 0: no times */
   int threads;             /* up to 256; 0: one for each core */
+  const char* plan_file;   /* of the policy plan: what tenon_plan wrote; null: a plan is made */
+  uint64_t page_bytes;     /* of the policy stitched; 0: its default */
+  int serve_failed;        /* requests that failed are served, and freed immediately */
+  int pytorch_settings;    /* what the command replays without --policy: the settings that PyTorch
+                              can run; `policies` is null then */
 } tenon_replay_options;
-/* What `tenon replay FILE --json` prints, for these options; null: --passes 0. */
+/* What `tenon replay FILE --json` prints, for these options; null: --policy all --passes 0. */
 TENON_C_API tenon_status tenon_replay(tenon_traces traces, const tenon_replay_options* options,
                                       char** json);
 
@@ -339,9 +360,50 @@ TENON_C_API tenon_status tenon_replay(tenon_traces traces, const tenon_replay_op
 TENON_C_API tenon_status tenon_advise(tenon_traces traces, size_t index, uint64_t capacity_bytes,
                                       double effort, int threads, char** json);
 
+/* What advice is for, and how long it is searched. All fields but the first may be 0 or null. */
+typedef struct tenon_advise_options {
+  size_t struct_bytes;
+  uint64_t capacity_bytes; /* the card's memory; 0: not known, or that of `card` */
+  const char* card;        /* "rtx3090", "rtx6000ada" or "other"; null: not known */
+  const uint64_t* reserve_for_context_bytes; /* of the card's memory, for the CUDA context, NCCL and
+                                                other processes; null: what is known of them */
+  uint64_t lag_ns;         /* 5000000 is the command's */
+  double effort;           /* 0.01 to 100; 0: 1 */
+  int threads;             /* up to 256; 0: one for each core */
+} tenon_advise_options;
+/* What `tenon advise FILE... --json` prints: one setting for all devices of all files. `options` may
+   be null. Of several files that follow a version of PyTorch, the first one's counts. */
+TENON_C_API tenon_status tenon_advise_files(const tenon_traces* files, size_t count,
+                                            const tenon_advise_options* options, char** json);
+
 /* What `tenon plan FILE --json` prints; the plan itself goes to `plan_file`, unless that is null. */
 TENON_C_API tenon_status tenon_plan(tenon_traces traces, size_t index, const char* plan_file,
                                     char** json);
+
+/* What a plan is to be. All fields but the first may be 0 or null. */
+typedef struct tenon_plan_options {
+  size_t struct_bytes;
+  uint64_t capacity_bytes; /* the answer says whether the plan fits into it; 0: none */
+  int whole;               /* the whole recording, not one iteration of it */
+  int own_memory;          /* each stream has memory of its own, even where sharing needs less */
+} tenon_plan_options;
+/* As tenon_plan, with options, which may be null. */
+TENON_C_API tenon_status tenon_plan_with(tenon_traces traces, size_t index,
+                                         const tenon_plan_options* options, const char* plan_file,
+                                         char** json);
+
+/* What a report has. All fields but the first may be 0. */
+typedef struct tenon_report_options {
+  size_t struct_bytes;
+  uint64_t capacity_bytes; /* of the device: drawn as a line; 0: none */
+  int no_replay;           /* where a request failed, other allocators are not tried */
+  int no_advice;           /* settings are not searched */
+} tenon_report_options;
+/* The page that `tenon report FILE... -o PAGE` writes, and what --json prints: of one file, or of one
+   for each rank. `options`, `html` and `json` may be null. */
+TENON_C_API tenon_status tenon_report(const tenon_traces* files, size_t count,
+                                      const tenon_report_options* options, char** html,
+                                      char** json);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -1,4 +1,6 @@
-// What `tenon replay` shows, for the command and for Python: rows by default, and the text.
+// What `tenon replay` shows, for the command, Python and C: rows by default, and the text.
+// Thread-safe: functions of their arguments. The only error is lack of memory (std::bad_alloc).
+// O(results and workloads).
 #pragma once
 
 #include <span>
@@ -8,7 +10,7 @@
 #include "tenon/lab/advice/recorded_settings.h"
 #include "tenon/lab/survey.h"
 
-namespace tenon::command {
+namespace tenon {
 
 // Where no policy is named: that of the plan or of the page size, if one is given, else the
 // settings that a user of PyTorch can run. `settings` has each workload's own.
@@ -19,4 +21,4 @@ std::string replay_text(const std::vector<SurveyResult>& results, const SurveyOp
                         std::span<const Workload> workloads,
                         const std::vector<RecordedSettings>& settings);
 
-}  // namespace tenon::command
+}  // namespace tenon

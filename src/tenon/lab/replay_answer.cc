@@ -1,11 +1,11 @@
-#include "replay_answer.h"
+#include "tenon/lab/replay_answer.h"
 
 #include <fmt/format.h>
 
 #include "tenon/lab/advice/torch_settings.h"
 #include "tenon/lab/report.h"
 
-namespace tenon::command {
+namespace tenon {
 namespace {
 
 // What a user of PyTorch can run: the settings given, its defaults, what each recording ran with
@@ -62,4 +62,4 @@ std::string replay_text(const std::vector<SurveyResult>& results, const SurveyOp
          fidelity_note(options.conf);
 }
 
-}  // namespace tenon::command
+}  // namespace tenon
