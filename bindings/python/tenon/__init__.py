@@ -27,6 +27,7 @@ from tenon._answers import (Advice, Answer, Diff, Explanation, PlanAnswer, Repla
                             advise, diff, replay, report)
 from tenon._core import (Array, DeviceError, InternalError, InvalidPointerError, OutOfMemoryError,
                          ParseError)
+from tenon._fleet import Fleet, fleet
 from tenon._memory import (Allocator, Device, Recorder, Scope, host_device, policies, record, scope,
                            sim_device, tag, use)
 from tenon._recording import DeviceRecording, Recording, load
@@ -39,10 +40,10 @@ __version__: str = _core.version
 
 __all__ = [
     "Advice", "Allocator", "Answer", "Array", "Device", "DeviceError", "DeviceRecording", "Diff",
-    "Explanation", "InternalError", "InvalidPointerError", "OutOfMemoryError", "ParseError",
+    "Explanation", "Fleet", "InternalError", "InvalidPointerError", "OutOfMemoryError", "ParseError",
     "PlanAnswer", "Recorder", "Recording", "Replay", "Report", "Scope", "View", "__version__",
-    "advise", "diff", "host_device", "load", "policies", "record", "replay", "report", "scope",
-    "sim_device", "tag", "use",
+    "advise", "diff", "fleet", "host_device", "load", "policies", "record", "replay", "report",
+    "scope", "sim_device", "tag", "use",
 ]
 
 

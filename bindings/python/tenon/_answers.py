@@ -216,8 +216,7 @@ def advise(recordings: Union[Recording, Sequence[Recording]], capacity: Optional
         progress: called with None and the step.
     """
     several = _recordings("advise", recordings, device)
-    if not 0.01 <= effort <= 100:
-        raise ValueError(f"effort={effort}: give 0.01 to 100")
+    _check_effort(effort)
     options = _core.AdviceOptions()
     options.capacity_bytes = size_bytes(capacity, "capacity")
     options.lag_ns = duration_ns(lag, "lag")
@@ -316,6 +315,11 @@ def _recordings(caller: str, recordings: Union[Recording, Sequence[Recording]],
     if not several:
         raise ValueError(f"{caller}: give one recording at least")
     return [one._recording for one in several]
+
+
+def _check_effort(effort: float) -> None:
+    if not 0.01 <= effort <= 100:
+        raise ValueError(f"effort={effort}: give 0.01 to 100")
 
 
 def _threads(threads: int) -> int:

@@ -99,6 +99,34 @@ def test_one_device_is_the_commands(two_devices):
     assert len(recording.replay(passes=0)) == 2 * len(recording.replay(passes=0, device=0))
 
 
+def test_fleet_is_the_commands(snapshot, tmp_path):
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for rank in range(2):
+        shutil.copy(snapshot, folder / f"rank_{rank}.pickle")
+    (folder / "notes.pickle").write_text("no recording")
+    options = {"effort": 0.02, "torch": "2.6", "memory": "4GiB", "jobs": 2, "time_limit": 100}
+    fleet = tenon.fleet(folder, results=tmp_path / "ours", **options)
+    assert len(fleet["unread"]) == 1
+    for printed, more in ((fleet.text, []), (fleet.json, ["--json"])):
+        command = run_command("fleet", folder, "--results", tmp_path / "theirs", "--effort", 0.02,
+                              "--torch", "2.6", *more)
+        assert command.returncode == 2  # a file is no recording
+        assert printed == command.stdout.decode()
+
+
+def test_fleet_refuses_what_it_cannot_do(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        tenon.fleet(tmp_path / "none")
+    with pytest.raises(ValueError, match="empty: no files in this folder"):
+        (tmp_path / "empty").mkdir()
+        tenon.fleet(tmp_path / "empty", results=tmp_path / "answers")
+    for wrong in ({"jobs": -1}, {"effort": 0}, {"time_limit": -1}, {"memory": 0},
+                  {"torch": "nightly"}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            tenon.fleet(tmp_path, results=tmp_path / "answers", **wrong)
+
+
 def test_plan_is_the_commands(snapshot, recording, tmp_path):
     plan = recording.plan("24GiB")
     assert without_seconds(plan.json) == output_of("plan", snapshot, "--json", "--capacity",
