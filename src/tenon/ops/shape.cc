@@ -57,23 +57,6 @@ Tensor triangle(const char* what, const Tensor& a, bool is_lower, std::int64_t d
   return out;
 }
 
-// One dimension after the other, element planes in reverse.
-Tensor flip_by_planes(const Tensor& a, std::uint64_t flipped) {
-  Tensor from = a;
-  for (std::int64_t d = 0; d < a.dim(); ++d) {
-    if (((flipped >> d) & 1) == 0 || a.size(d) < 2) continue;
-    Tensor to = empty(a.sizes(), a.dtype(), a.device());
-    for (std::int64_t i = 0; i < a.size(d); ++i)
-      put(to.select(d, i), from.select(d, a.size(d) - 1 - i));
-    from = to;
-  }
-  return from.is_same(a) ? clone(a) : from;
-}
-
-}  // namespace
-
-namespace {
-
 // Dense tensors on the host, row by row: the result is written once, along memory. False, and
 // nothing is done, where rows are very short or long, or differ in dtype or order.
 bool put_rows_together(const Tensor& out, std::span<const Tensor> tensors, std::size_t dim) {
@@ -166,7 +149,11 @@ Tensor detail::flip(const Tensor& a, IntList dims) {
   }
   Tensor out = empty(a.sizes(), a.dtype(), device);
   if (out.is_meta() || out.numel() == 0) return out;
-  if (vulkan::holds(a)) return flip_by_planes(a, flipped);
+  HostTurn host;
+  if (vulkan::holds(a)) {
+    if (vulkan::flip(out, a, flipped)) return out;
+    host.take("flip", device);
+  }
   DimVector strides = a.strides().to_vector();
   const auto item = static_cast<std::int64_t>(a.item_size());
   const char* last = static_cast<const char*>(a.const_data_ptr());

@@ -72,7 +72,8 @@ void softmax(uint first) {
   }
   Sum sum = Sum(L(0.0lf), L(0.0lf));
   for (uint i = 0; i < length; ++i) add(sum, exp_of(at(a, first + i * inner) - largest));
-  const NUMBER shift = kKind == 1 ? largest + logarithm(sum.held) : largest;
+  NUMBER shift = largest;
+  if (kKind == 1) shift += isnan(sum.held) ? sum.held : logarithm(sum.held);
   for (uint i = 0; i < length; ++i) {
     const NUMBER x = at(a, first + i * inner) - shift;
     put(first + i * inner, kKind == 1 ? x : exp_of(x) / sum.held);

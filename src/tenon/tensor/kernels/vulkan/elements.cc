@@ -157,10 +157,12 @@ void* base_of(const Tensor& t, bool writes) {
   return base;
 }
 
-// Walks operands together; the first is written. False for what the kernel has no room for.
+// Walks operands together; the first is written. False for what the kernel has no room for. The
+// second one's dimensions whose bits are set in `flipped` run backwards.
 class Walk {
  public:
-  Walk(VulkanBackend& backend, std::span<const Tensor* const> tensors) : backend_(backend) {
+  Walk(VulkanBackend& backend, std::span<const Tensor* const> tensors, std::uint64_t flipped = 0)
+      : backend_(backend) {
     std::array<StridedLoop::Operand, kOperands> operands;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const Tensor& t = *tensors[i];
@@ -169,6 +171,18 @@ class Walk {
       operands[i] = {static_cast<char*>(base_of(t, i == 0)) + t.storage_offset() * item,
                      t.sizes(), t.strides(), item};
     }
+    DimVector backwards;
+    if (flipped != 0) {
+      StridedLoop::Operand& source = operands[1];
+      backwards = tensors[1]->strides().to_vector();
+      for (std::size_t d = 0; d < backwards.size(); ++d) {
+        if ((flipped >> d & 1) == 0) continue;
+        back_ += (source.sizes[d] - 1) * backwards[d];
+        backwards[d] = -backwards[d];
+      }
+      source.data = static_cast<char*>(source.data) + back_ * source.item_bytes;
+      source.strides = backwards;
+    }
     loop_.emplace(tensors[0]->sizes(), operands.data(), tensors.size());
     count_ = tensors.size();
   }
@@ -176,7 +190,7 @@ class Walk {
   // at[i]: the operand of the kernel that tensor i is.
   bool fill_in(Arguments& to, const std::array<std::size_t, kOperands>& at) const {
     const StridedLoop& loop = *loop_;
-    if (launches() > kMostLaunches || !is_small(loop.numel())) return false;
+    if (launches() > kMostLaunches || !is_small(loop.numel()) || !is_small(back_)) return false;
     to.count = static_cast<std::uint32_t>(loop.numel() / launches());
     for (std::size_t i = 0; i < count_; ++i)
       to.bases[at[i]] = backend_.device_address(loop.data(i));
@@ -184,12 +198,15 @@ class Walk {
       if (d < kDims - 1) to.sizes[d] = static_cast<std::uint32_t>(loop.size_at(d));
       for (std::size_t i = 0; i < count_; ++i) {
         const std::int64_t stride = loop.stride_at(d, i) / items_[i];
-        if (!is_small(stride) || !is_small(stride * loop.size_at(d))) return false;
+        if (!is_small(std::abs(stride)) || !is_small(std::abs(stride) * loop.size_at(d)))
+          return false;
         to.strides[at[i]][d] = static_cast<std::int32_t>(stride);
       }
     }
     return true;
   }
+  // The elements before the second operand's first one.
+  std::int64_t back() const { return back_; }
   // 0 where all are dense and of one shape.
   std::uint32_t dims() const {
     bool is_dense = loop_->ndim() <= 1;
@@ -222,25 +239,27 @@ class Walk {
   VulkanBackend& backend_;
   std::optional<StridedLoop> loop_;
   std::array<std::int64_t, kOperands> items_{};
+  std::int64_t back_ = 0;
   std::size_t count_ = 0;
 };
 
-// What needs no arithmetic: how, and two words for it.
+// What needs no arithmetic: how, and two numbers for it.
 enum class Move : std::uint32_t { kCopy = 0, kFill = 1, kLower = 2, kUpper = 4 };
 bool move(const Tensor& target, const Tensor* source, Move how, std::uint64_t first,
-          std::uint64_t second) {
+          std::uint64_t second, std::uint64_t flipped = 0) {
   VulkanBackend& backend = vulkan_backend(target.device().index);
   const bool has_integers = backend.abilities().integers;
   const std::size_t item = target.item_size();
   if (item == 2 && !has_integers) return false;
   Arguments arguments = {};
   const Tensor* both[] = {&target, source};
-  const Walk walk(backend, std::span(both, source == nullptr ? 1 : 2));
+  const Walk walk(backend, std::span(both, source == nullptr ? 1 : 2), flipped);
   if (!walk.fill_in(arguments, {0, 1})) return false;
   const bool counts_places = how == Move::kLower || how == Move::kUpper;
   if (counts_places && walk.launches() > 1) return false;
-  arguments.first = first;
+  arguments.first = how == Move::kCopy ? static_cast<std::uint64_t>(walk.back()) : first;
   arguments.second = second;
+  arguments.bases[1] -= static_cast<std::uint64_t>(walk.back()) * item;  // so no index is negative
   walk.run({has_integers ? Code(kMoves) : Code(kPlainMoves),
             {static_cast<std::uint32_t>(DeviceFunction::kMove), walk.dims(),
              static_cast<std::uint32_t>(item), static_cast<std::uint32_t>(how)}},
@@ -309,6 +328,10 @@ bool copy(const Tensor& target, const Tensor& source) {
   if (target.dtype() == source.dtype()) return move(target, &source, Move::kCopy, 0, 0);
   const Tensor* const inputs[] = {&source};
   return elements(DeviceFunction::kConvert, source.dtype(), nullptr, target, inputs);
+}
+
+bool flip(const Tensor& target, const Tensor& source, std::uint64_t flipped) {
+  return move(target, &source, Move::kCopy, 0, 0, flipped);
 }
 
 bool fill(const Tensor& target, const Scalar& value) {

@@ -57,17 +57,41 @@ bool is_negative(NUMBER x) {
 #endif
 }
 #if GROUP == PLAIN
+#if CLASS == 0
+#define BITS uint
+const int kMantissa = 23, kExponents = 255, kBias = 127;
+BITS bits_of(NUMBER x) { return floatBitsToUint(x); }
+#else
+#define BITS uint64_t
+const int kMantissa = 52, kExponents = 2047, kBias = 1023;
+BITS bits_of(NUMBER x) { return packUint2x32(unpackDouble2x32(x)); }
+#endif
+int exponent_of(BITS bits) { return max(int(bits >> kMantissa) & kExponents, 1); }
+BITS mantissa_of(BITS bits) {
+  const BITS rest = bits & ((BITS(1) << kMantissa) - BITS(1));
+  return (int(bits >> kMantissa) & kExponents) == 0 ? rest : rest | BITS(1) << kMantissa;
+}
+// Exact: a long division of the mantissas, by as many bits at once as an integer has beside them.
 NUMBER rest_of(NUMBER a, NUMBER b) {
-  if (isinf(b) && !isinf(a) && !isnan(a)) return a;
-  const NUMBER rest = abs(a) - abs(b) * floor(abs(a) / abs(b));
-  const NUMBER mended = rest < L(0.0lf) ? rest + abs(b) : rest >= abs(b) ? rest - abs(b) : rest;
-  return is_negative(a) ? -mended : mended;
+  if (isnan(a) || isnan(b) || isinf(a) || b == L(0.0lf)) return not_a_number();
+  if (abs(a) < abs(b)) return a;
+  const BITS divisor = mantissa_of(bits_of(b));
+  if (divisor == BITS(0)) return not_a_number();
+  BITS rest = mantissa_of(bits_of(a)) % divisor;
+  for (int left = exponent_of(bits_of(a)) - exponent_of(bits_of(b)); left > 0;) {
+    const int by = min(left, kMantissa == 23 ? 8 : 11);
+    rest = (rest << by) % divisor;
+    left -= by;
+  }
+  const NUMBER size = ldexp(NUMBER(rest), exponent_of(bits_of(b)) - kBias - kMantissa);
+  return is_negative(a) ? -size : size;
 }
 NUMBER floor_quotient(NUMBER a, NUMBER b) {
   if (b == L(0.0lf)) return a / b;
   const NUMBER rest = rest_of(a, b);
   NUMBER quotient = (a - rest) / b;
   if (rest != L(0.0lf) && (rest < L(0.0lf)) != (b < L(0.0lf))) quotient -= L(1.0lf);
+  if (quotient == L(0.0lf)) return is_negative(a) == is_negative(b) ? L(0.0lf) : -L(0.0lf);
   const NUMBER whole_part = floor(quotient);
   return quotient - whole_part > L(0.5lf) ? whole_part + L(1.0lf) : whole_part;
 }
@@ -80,8 +104,12 @@ NUMBER log_of(NUMBER x) {
 }
 // Without cancellation near 0 (Kahan).
 NUMBER log1p_of(NUMBER x) {
+#if CLASS == 0
+  if (abs(x) < 0.25) return small_log1p(x);
+#endif
   const NUMBER u = L(1.0lf) + x;
-  return u == L(1.0lf) || isinf(u) ? x : log_of(u) * (x / (u - L(1.0lf)));
+  if (u == L(1.0lf) || (isinf(u) && u > L(0.0lf))) return x;
+  return log_of(u) * (x / (u - L(1.0lf)));
 }
 NUMBER expm1_of(NUMBER x) {
   if (abs(x) > L(0.5lf)) return exponential(x) - L(1.0lf);
@@ -90,20 +118,18 @@ NUMBER expm1_of(NUMBER x) {
   return sum * x;
 }
 NUMBER hyperbolic_tangent(NUMBER x) {
-  if (abs(x) > L(20.0lf)) return sign(x);
-  return sign(x) * (L(1.0lf) - L(2.0lf) / (expm1_of(L(2.0lf) * abs(x)) + L(2.0lf)));
+  const NUMBER e = expm1_of(L(2.0lf) * min(abs(x), L(20.0lf))), size = e / (e + L(2.0lf));
+  return is_negative(x) ? -size : size;
 }
 NUMBER hyperbolic_cosine(NUMBER x) {
   const NUMBER e = exponential(L(0.5lf) * abs(x));
   return L(0.5lf) * e * e + L(0.5lf) / e / e;
 }
 NUMBER hyperbolic_sine(NUMBER x) {
-  if (abs(x) > L(20.0lf)) {
-    const NUMBER e = exponential(L(0.5lf) * abs(x));
-    return sign(x) * (L(0.5lf) * e * e);
-  }
-  const NUMBER e = expm1_of(abs(x));
-  return sign(x) * L(0.5lf) * (e + e / (e + L(1.0lf)));
+  const bool is_large = abs(x) > L(20.0lf);
+  const NUMBER e = is_large ? exponential(L(0.5lf) * abs(x)) : expm1_of(abs(x));
+  const NUMBER size = L(0.5lf) * (is_large ? e * e : e + e / (e + L(1.0lf)));
+  return is_negative(x) ? -size : size;
 }
 NUMBER sigmoid(NUMBER x) {
   const NUMBER e = exponential(-abs(x));
@@ -291,7 +317,7 @@ NUMBER of_one(NUMBER x) {
 #if GROUP == PLAIN
     case 32: return -x;
     case 33: return abs(x);
-    case 34: return x > zero ? NUMBER(1) : x < zero ? NUMBER(-1) : x;
+    case 34: return x > zero ? NUMBER(1) : x < zero ? NUMBER(-1) : x == zero ? zero : x;
     case 35: return x * x;
     case 36: return x < zero ? zero : x;
     case 37: return truth(x == zero);
@@ -386,10 +412,10 @@ void run(uint i, ivec4 at) {
   store(bases[0], at.x, dtype_of(0), result);
 }
 #else
-// 91: elements as they are (kNumbers 0), one for all (1), or those below (2) or above (4) a
+// 91: elements as they are (kNumbers 0; strides may be negative from element `first` on), one for all (1), or those below (2) or above (4) a
 // diagonal of a contiguous target, the others 0. The dtypes are numbers of bytes.
 void run(uint i, ivec4 at) {
-  const int to = at.x, from = at.y;
+  const int to = at.x, from = at.y + (kNumbers == 0 ? int(first.x) : 0);
   bool fills = (kNumbers & 1) != 0;
   uvec4 value = uvec4(first, second);
   if (kNumbers > 1) {

@@ -28,6 +28,9 @@ bool elements(DeviceFunction function, DType compute, const double* numbers, con
 bool copy(const Tensor& target, const Tensor& source);
 bool fill(const Tensor& target, const Scalar& value);
 
+// A copy in which the dimensions whose bits are set run backwards.
+bool flip(const Tensor& target, const Tensor& source, std::uint64_t flipped);
+
 // A copy of the part of the last two dimensions below (or above) a diagonal, zero elsewhere, into
 // a contiguous target.
 bool triangle(const Tensor& target, const Tensor& source, bool is_lower, std::int64_t diagonal);

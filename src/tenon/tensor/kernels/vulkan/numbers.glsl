@@ -146,9 +146,16 @@ void store(uvec2 base, int at, uint dtype, NUMBER x) {
 NUMBER infinity() { return NUMBER(uintBitsToFloat(0x7f800000u)); }
 NUMBER not_a_number() { return NUMBER(uintBitsToFloat(0x7fc00000u)); }
 
+// What is not a number may pass through GLSL's own functions as one: callers ask first.
 #if CLASS == 0
 NUMBER exponential(NUMBER x) { return x > 88.8 ? infinity() : exp(x); }
-NUMBER logarithm(NUMBER x) { return log(x); }
+// Of 1 + x, |x| <= 1/4: 2 artanh(x / (2 + x)).
+NUMBER small_log1p(NUMBER x) {
+  const NUMBER s = x / (2.0 + x), q = s * s;
+  return 2.0 * s * (1.0 + q * (1.0 / 3.0 + q * (0.2 + q * (1.0 / 7.0 + q / 9.0))));
+}
+// Near 1 drivers may err by 2^-21, which may be all that there is.
+NUMBER logarithm(NUMBER x) { return abs(x - 1.0) < 0.25 ? small_log1p(x - 1.0) : log(x); }
 #else
 NUMBER power_of_two(int n) { return packDouble2x32(uvec2(0, uint(n + 1023) << 20)); }
 // x = k log 2 + r with |r| <= 0.35, then Taylor's series.
