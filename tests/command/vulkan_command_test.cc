@@ -109,6 +109,15 @@ TEST_F(VulkanTrainCommand, TheReportCountsWhatTheHostComputesAndCopies) {
     return text.substr(text.find("weights "), sizeof("weights 0123456789abcdef") - 1);
   };
   EXPECT_EQ(weights(separate), weights(shared));
+  const testing::Outcome json =
+      train("--json --device vulkan:0", "TENON_VULKAN_STAGE=1", driver.file);
+  std::uint64_t copied_bytes = 0;
+  const nlohmann::json counted = nlohmann::json::parse(json.out);
+  for (const auto& of_operator : counted["host_calls"]) {
+    EXPECT_GT(of_operator["calls"], 0);
+    copied_bytes += of_operator["copied_bytes"].get<std::uint64_t>();
+  }
+  EXPECT_GT(copied_bytes, 0u);
 }
 
 // A limit, which a capture could not keep, has each step computed anew.

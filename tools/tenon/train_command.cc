@@ -59,7 +59,8 @@ are not finite.
 
 --json prints one object: test_accuracy, final_loss, samples_per_second, peak_bytes,
 reserved_peak_bytes, driver_calls_after_step_2, weights_hash, layout_hash. With --precision f16 also
-skipped_steps and loss_scale.
+skipped_steps and loss_scale. Where the device has no kernel for an operator also host_calls: by
+operator, the calls and copied_bytes of the host.
 
 Ctrl-C, SIGTERM and SIGHUP save the run after the current step and print how to resume it. A resumed
 run ends with the same weights as a run without the interruption.

@@ -98,6 +98,8 @@ std::string train_json(const TrainOutcome& o) {
     json["skipped_steps"] = o.loss_scale->skipped;
     json["loss_scale"] = o.loss_scale->value;
   }
+  for (const HostFallback& each : fallbacks())
+    json["host_calls"][each.name] = {{"calls", each.calls}, {"copied_bytes", each.copied_bytes}};
   if (!o.ranks.empty()) json["ranks"] = ranks_json(o.ranks);
   return json.dump(2) + "\n";
 }

@@ -11,7 +11,8 @@ namespace tenon::command {
 
 // One object with the keys test_accuracy, final_loss, samples_per_second, peak_bytes,
 // reserved_peak_bytes, driver_calls_after_step_2, weights_hash and layout_hash (16 hexadecimal
-// digits each); with f16 also skipped_steps and loss_scale; of a divided run also ranks, as
+// digits each); with f16 also skipped_steps and loss_scale; where a device has no kernel for some
+// operators also host_calls, by operator {calls, copied_bytes}; of a divided run also ranks, as
 // ranks_json.
 std::string train_json(const TrainOutcome& outcome);
 
