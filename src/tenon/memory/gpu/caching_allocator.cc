@@ -16,11 +16,6 @@ bool CachingAllocator::grow_pool(BlockHeap& heap, Pool pool, std::uint64_t round
   return add_segment(heap, pool, size);
 }
 
-bool CachingAllocator::release_cached() {
-  finish_pending_frees();
-  return release_free_segments();
-}
-
 // Frees cached blocks of at least max_split_size, the smallest that is large enough or else the
 // largest ones until their sum is.
 bool CachingAllocator::release_oversize(BlockHeap& heap, std::uint64_t rounded) {

@@ -23,7 +23,6 @@ class CachingAllocator final : public StreamOrderedAllocator {
 
  protected:
   bool grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) override;
-  bool release_cached() override;
   PoolRules pool_rules(Pool pool) const override { return pytorch_pool_rules(pool, false); }
   std::string advice() const override;
 

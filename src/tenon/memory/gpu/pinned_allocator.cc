@@ -52,9 +52,4 @@ bool PinnedAllocator::grow_pool(BlockHeap& heap, Pool, std::uint64_t rounded) {
   return add_segment(heap, Pool::kLarge, size);
 }
 
-bool PinnedAllocator::release_cached() {
-  finish_pending_frees();
-  return release_free_segments();
-}
-
 }  // namespace tenon

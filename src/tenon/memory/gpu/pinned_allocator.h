@@ -36,7 +36,6 @@ class PinnedAllocator final : public StreamOrderedAllocator {
   std::unique_ptr<FrontHeap> make_heap(Stream stream) override;
   bool may_grow(FrontHeap& heap, std::size_t size_bytes) override;
   bool grow_pool(BlockHeap& heap, Pool, std::uint64_t rounded) override;
-  bool release_cached() override;
   std::optional<Segment> make_segment(std::uint64_t size_bytes) override {
     return backend_.allocate_segment(size_bytes, MemoryKind::kPinned);
   }

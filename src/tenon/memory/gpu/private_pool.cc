@@ -103,8 +103,7 @@ void PrivatePool::hold() {
 bool PrivatePool::release_cached() {
   if (!may_release_) return false;
   give_back_unmapped();
-  finish_pending_frees();
-  return release_free_segments();
+  return StreamOrderedAllocator::release_cached();
 }
 
 }  // namespace tenon

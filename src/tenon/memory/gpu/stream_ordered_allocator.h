@@ -28,7 +28,7 @@ class StreamOrderedAllocator : public FastPath<BlockHeap, SegmentFront> {
   [[gnu::cold]] StreamOrderedAllocator(Backend& backend, const CachingSettings& settings,
                                        std::uint64_t limit_bytes);
 
-  // --- What a policy does, besides release_cached and advice.
+  // --- What a policy does, besides advice, and release_cached where it holds more than segments.
   // Makes room for a block of `rounded` bytes in the stream's pool; false when that cannot be.
   virtual bool grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) = 0;
   // How the pool's blocks are cut; called once for each heap.
@@ -41,6 +41,10 @@ class StreamOrderedAllocator : public FastPath<BlockHeap, SegmentFront> {
   }
 
   std::unique_ptr<FrontHeap> make_heap(Stream stream) override;
+  bool release_cached() override {
+    finish_pending_frees();
+    return release_free_segments();
+  }
 
   const CachingSettings settings_;
 
