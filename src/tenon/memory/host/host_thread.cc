@@ -33,13 +33,6 @@ struct Directory {
 // are held, so these are taken first.
 class HostThread::Forks {
  public:
-  static void watch() {
-    static const int registered =
-        pthread_atfork(&before, &after<Process::kParent>, &after<Process::kChild>);
-    static_cast<void>(registered);
-  }
-
- private:
   using Process = host::HeapDirectory::Process;
   static void before() {
     observers_before_fork();
@@ -63,6 +56,8 @@ class HostThread::Forks {
       reclaimers_after_fork_in_child();
     observers_after_fork(kProcess == Process::kChild);
   }
+
+ private:
   // Each once: several allocators may share one. Allocates nothing, since their locks are held.
   template <typename Visit>
   static void for_each_backend(Visit&& visit) {
@@ -94,7 +89,7 @@ class HostThread::Heaps {
     const std::lock_guard lock(directory.mutex);
     for (const Entry& entry : entries) {
       const auto it = directory.allocators.find(entry.allocator_id);
-      if (it != directory.allocators.end()) abandon(*it->second, *entry.heap);
+      if (it != directory.allocators.end()) it->second->heaps_.abandon(*entry.heap);
     }
   }
 
@@ -140,16 +135,17 @@ void HostThread::keep_heap(std::uint64_t allocator_id, std::uint32_t stream_key,
   remember(allocator_id, stream_key, heap);
 }
 
-void HostThread::abandon(HostAllocator& allocator, host::LocalHeap& heap) {
-  allocator.heaps_.abandon(heap);
-}
-
 std::uint64_t HostThread::new_id() {
   static std::atomic<std::uint64_t> last = 0;
   return ++last;
 }
 
-void HostThread::watch_forks() { Forks::watch(); }
+void HostThread::watch_forks() {
+  using enum Forks::Process;
+  static const int registered =
+      pthread_atfork(&Forks::before, &Forks::after<kParent>, &Forks::after<kChild>);
+  static_cast<void>(registered);
+}
 
 void HostThread::enrol(std::uint64_t allocator_id, HostAllocator& allocator) {
   watch_forks();

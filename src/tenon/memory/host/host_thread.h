@@ -46,16 +46,11 @@ class HostThread {
     asm("" : "+r"(own));  // see own_heap: the compiler would take the one for the other
     return own == &heap;
   }
-  // The thread's heap, if it is the one used last; or null.
-  static host::LocalHeap* find_last_heap(std::uint64_t allocator_id, std::uint32_t stream_key) {
-    if (last_.allocator_id == allocator_id && last_.stream_key == stream_key) [[likely]]
-      return last_.heap;
-    return nullptr;
-  }
   // The thread's heap, or null.
   static host::LocalHeap* find_heap(std::uint64_t allocator_id, std::uint32_t stream_key) {
-    host::LocalHeap* last = find_last_heap(allocator_id, stream_key);
-    return last != nullptr ? last : find_slowly(allocator_id, stream_key);
+    if (last_.allocator_id == allocator_id && last_.stream_key == stream_key) [[likely]]
+      return last_.heap;
+    return find_slowly(allocator_id, stream_key);
   }
   static void keep_heap(std::uint64_t allocator_id, std::uint32_t stream_key,
                         host::LocalHeap& heap);
@@ -82,7 +77,6 @@ class HostThread {
                        host::LocalHeap& heap);
   static host::LocalHeap* find_slowly(std::uint64_t allocator_id, std::uint32_t stream_key);
   static Heaps& heaps();
-  static void abandon(HostAllocator& allocator, host::LocalHeap& heap);
 
   // Constant initialisation and no destructor: reading them costs no guard.
   TENON_FAST_THREAD_LOCAL static inline constinit thread_local host::LastHeap last_;
