@@ -71,7 +71,7 @@ void ObserverList::add(Observer* observer) {
 
 void ObserverList::remove(Observer* observer) {
   const std::lock_guard lock(*mutex_);
-  observers_.erase(std::remove(observers_.begin(), observers_.end(), observer), observers_.end());
+  std::erase(observers_, observer);
   count_.store(static_cast<int>(observers_.size()), std::memory_order_relaxed);
 }
 

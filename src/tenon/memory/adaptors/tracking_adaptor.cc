@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <tuple>
 
@@ -39,8 +40,7 @@ std::vector<TrackedBlock> TrackedBlocks::blocks() const {
     const std::lock_guard lock(mutex_);
     for (const TrackedBlock* block : live_) out.push_back(*block);
   }
-  std::sort(out.begin(), out.end(),
-            [](const TrackedBlock& a, const TrackedBlock& b) { return a.number < b.number; });
+  std::ranges::sort(out, {}, &TrackedBlock::number);
   return out;
 }
 
@@ -55,9 +55,7 @@ std::vector<TrackedSite> TrackedBlocks::call_sites() const {
   }
   std::vector<TrackedSite> out;
   for (const auto& [place, site] : by_place) out.push_back(site);
-  std::stable_sort(out.begin(), out.end(), [](const TrackedSite& a, const TrackedSite& b) {
-    return a.size_bytes > b.size_bytes;
-  });
+  std::ranges::stable_sort(out, std::greater(), &TrackedSite::size_bytes);
   return out;
 }
 

@@ -108,8 +108,7 @@ void StitchedAllocator::release_page(Page* page) {
   backend_.release_pages(page->handle);
   add_reserved(page->pool, -static_cast<std::int64_t>(page->handle.size_bytes));
   std::erase(spare_, page);
-  pages_.erase(std::find_if(pages_.begin(), pages_.end(),
-                            [&](const auto& held) { return held.get() == page; }));
+  std::erase_if(pages_, [&](const auto& held) { return held.get() == page; });
 }
 
 bool StitchedAllocator::release_cached() {

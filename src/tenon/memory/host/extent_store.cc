@@ -1,6 +1,7 @@
 #include "tenon/memory/host/extent_store.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "tenon/base/align.h"
 #include "tenon/base/check.h"
@@ -86,8 +87,7 @@ std::vector<const Block*> ExtentStore::free_blocks_from_the_end() const {
   } catch (const std::bad_alloc&) {
     return {};
   }
-  std::sort(free.begin(), free.end(),
-            [](const Block* a, const Block* b) { return a->offset > b->offset; });
+  std::ranges::sort(free, std::greater(), &Block::offset);
   return free;
 }
 

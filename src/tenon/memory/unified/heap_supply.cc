@@ -39,9 +39,7 @@ std::vector<BufferHeap*> HeapSupply::idle(const BufferPool* only) const {
   std::vector<BufferHeap*> idle;
   for (BufferHeap* heap : heaps_)
     if (heap->buffers_out == 0 && (only == nullptr || heap->pool == only)) idle.push_back(heap);
-  std::sort(idle.begin(), idle.end(), [](const BufferHeap* a, const BufferHeap* b) {
-    return a->idle_since < b->idle_since;
-  });
+  std::ranges::sort(idle, {}, &BufferHeap::idle_since);
   return idle;
 }
 
