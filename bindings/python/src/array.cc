@@ -334,8 +334,6 @@ ArrayObject* fill_object(ArrayObject* a, DataPtr data, std::size_t size_bytes, n
 
 }  // namespace
 
-const ElementType& byte_type() { return kTypes[0]; }
-
 const ElementType& element_type(nb::handle dtype) {
   nb::object named = nb::borrow(dtype);
   if (!nb::isinstance<nb::str>(named)) {

@@ -26,8 +26,6 @@ struct ElementType {
 // From a name, a NumPy dtype or scalar type, or a PyTorch dtype. Throws InvalidArgument, listing
 // the known names.
 const ElementType& element_type(nb::handle dtype);
-// The type of bytes.
-const ElementType& byte_type();
 
 // The most dimensions, as NumPy has it.
 inline constexpr std::size_t kMostDimensions = 64;

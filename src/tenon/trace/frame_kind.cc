@@ -334,14 +334,6 @@ std::string_view identifier_behind(std::string_view text, std::string_view mark)
 
 }  // namespace
 
-std::string_view frame_kind_name(FrameKind kind) {
-  static constexpr std::array<std::string_view, 13> kNames = {
-      "program",      "library", "generated", "torch",    "standard library",
-      "operator",     "kernel",  "workspace", "backward", "engine",
-      "gradient sum", "native",  "machinery"};
-  return kNames[static_cast<std::size_t>(kind)];
-}
-
 FrameKind frame_kind(std::string_view function, std::string_view file) {
   return is_native(function, file) ? native_kind(function) : python_kind(file);
 }

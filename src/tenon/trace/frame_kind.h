@@ -25,8 +25,6 @@ enum class FrameKind : std::uint8_t {
   kMachinery,  // the unwinder, the allocator, dispatch, bindings, the interpreter, the C library
 };
 
-std::string_view frame_kind_name(FrameKind kind);
-
 // By the patterns of a table; unknown names are kNative or kUser. O(length).
 FrameKind frame_kind(std::string_view function, std::string_view file);
 

@@ -40,13 +40,6 @@ void PickleWriter::number(std::uint64_t value) {
   }
 }
 
-void PickleWriter::signed_number(std::int64_t value) {
-  if (value >= 0) return number(static_cast<std::uint64_t>(value));
-  byte(pickle::kLong1);
-  byte(8);
-  bytes(static_cast<std::uint64_t>(value), 8);
-}
-
 void PickleWriter::boolean(bool value) { byte(value ? pickle::kNewTrue : pickle::kNewFalse); }
 
 void PickleWriter::real(double value) {

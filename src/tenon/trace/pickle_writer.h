@@ -18,7 +18,6 @@ class PickleWriter {
   PickleWriter();
 
   void number(std::uint64_t value);
-  void signed_number(std::int64_t value);
   void boolean(bool value);
   void real(double value);
   void text(std::string_view value);  // at most 255 bytes are written
