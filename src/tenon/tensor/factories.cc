@@ -66,6 +66,14 @@ Tensor labelled_like(Tensor fresh, const Tensor& like) {
   return fresh;
 }
 
+Tensor filled(Tensor fresh, const Scalar& value) {
+  if (has_operators(fresh.device()))
+    detail::fill_elements(fresh, value);
+  else
+    fill_(fresh, value);
+  return fresh;
+}
+
 // How many steps arange takes.
 std::int64_t arange_length(double start, double end, double step) {
   if (!(step != 0) || !std::isfinite(start) || !std::isfinite(end) ||
@@ -134,22 +142,13 @@ Tensor empty_symbolic(std::span<const SymInt> sizes, DType dtype) {
 }
 
 Tensor full(IntList sizes, const Scalar& value, DType dtype, Device device) {
-  Tensor result = empty(sizes, dtype, device);
-  if (has_operators(device))
-    detail::fill_elements(result, value);
-  else
-    fill_(result, value);
-  return result;
+  return filled(empty(sizes, dtype, device), value);
 }
 
 Tensor zeros(IntList sizes, DType dtype, Device device) { return full(sizes, 0, dtype, device); }
 Tensor ones(IntList sizes, DType dtype, Device device) { return full(sizes, 1, dtype, device); }
-Tensor zeros_like(const Tensor& like) {
-  return labelled_like(full(like.sizes(), 0, like.dtype(), like.device()), like);
-}
-Tensor ones_like(const Tensor& like) {
-  return labelled_like(full(like.sizes(), 1, like.dtype(), like.device()), like);
-}
+Tensor zeros_like(const Tensor& like) { return filled(empty_like(like), 0); }
+Tensor ones_like(const Tensor& like) { return filled(empty_like(like), 1); }
 
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, DType dtype) {
   const std::int64_t length =
