@@ -275,6 +275,26 @@ std::vector<Case> in_place_cases() {
          return y * y;
        },
        {in({2, 3}), in({3}, 5)}},
+      {"through a view of columns",
+       [](In x) {
+         const Tensor y = clone(x[0].t());
+         ops::mul_(y.select(0, 0), x[1]);
+         return y * y;
+       },
+       {in({2, 3}), in({2}, 5)}},
+      {"through a view of columns, by a product of rows",
+       [](In x) {
+         const Tensor y = clone(x[0].t()) * x[1].t();
+         copy_(y.select(0, 0), x[1].select(1, 1) * 2.0);
+         return y * y;
+       },
+       {in({2, 3}), in({2, 3}, 5)}},
+      {"strides over an expanded tensor",
+       [](In x) {
+         const Tensor y = x[0].expand({2, 4}).as_strided({2, 2}, {2, 1});
+         return y * y;
+       },
+       {in({4})}},
   };
 }
 

@@ -7,6 +7,9 @@
 #include "tenon/autograd/derivatives/formulas.h"
 #include "tenon/autograd/view_record.h"
 #include "tenon/base/error.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+#include "tenon/tensor/geometry.h"
 
 namespace tenon::autograd {
 namespace {
@@ -71,13 +74,14 @@ void drop_tangents(std::uint64_t level, std::span<const WeakIntrusivePtr<TensorI
   }
 }
 
-// The part of a base's tangent that a view looks at: one memory, so that writes are seen by both.
-Tensor view_of_tangent(const Tensor& tangent, const Tensor& base, const Tensor& view) {
-  if (tangent.strides() == base.strides())
-    return tangent.as_strided(
-        view.sizes(), view.strides(),
-        tangent.storage_offset() + view.storage_offset() - base.storage_offset());
-  return ViewRecord(base, view).apply(tangent);
+// A base's tangent, in memory that is laid as the base's: views of both look at the same places.
+Tensor laid_as_base(const Tensor& tangent, const Tensor& base) {
+  if (tangent.strides() == base.strides()) return tangent;
+  const Tensor laid =
+      empty_strided(base.sizes(), base.strides(), tangent.dtype(), tangent.device());
+  ensure_meta(laid);  // its views are followed
+  copy_(laid, tangent);
+  return laid;
 }
 
 Tensor tangent_at(const Tensor& t, std::uint64_t level) {
@@ -89,10 +93,21 @@ Tensor tangent_at(const Tensor& t, std::uint64_t level) {
       if (tangent.level == level) return tangent.value;
   // The base may have got one since the view was made.
   if (!meta->base_.defined()) return {};
-  const Tensor of_base = tangent_at(meta->base_, level);
+  const Tensor& base = meta->base_;
+  const Tensor of_base = tangent_at(base, level);
   if (!of_base.defined()) return {};
   const RecordAgain record(grad_enabled());
-  const Tensor part = view_of_tangent(of_base, meta->base_, t);
+  if (!is_surely_non_overlapping(base.sizes(), base.strides())) {
+    const Tensor part = ViewRecord(base, t).apply(of_base);
+    set_tangent(t, level, part);
+    return part;
+  }
+  // One memory for both, so that writes are seen by both.
+  const Tensor laid = laid_as_base(of_base, base);
+  if (!laid.is_same(of_base)) set_tangent(base, level, laid);
+  const Tensor part =
+      laid.as_strided(t.sizes(), t.strides(),
+                      laid.storage_offset() + t.storage_offset() - base.storage_offset());
   set_tangent(t, level, part);
   return part;
 }

@@ -40,6 +40,13 @@ class TakeNode final : public NodeOf<1> {
   const ViewRecord record_;
 };
 
+void put(const Tensor& places, const Tensor& values, bool overlap) {
+  if (overlap)
+    add_overlapping(places, values);
+  else
+    copy_(places, values);
+}
+
 // compute(t), recorded as a node of that kind.
 template <typename NodeT, typename Compute>
 Tensor recorded(const ViewRecord& record, const Tensor& t, Compute&& compute) {
@@ -89,9 +96,15 @@ ViewRecord::ViewRecord(const Tensor& base, const Tensor& view)
 }
 
 void ViewRecord::set_geometry(const Tensor& base, const Tensor& view) {
+  const std::int64_t shift = view.storage_offset() - base.storage_offset();
+  const std::int64_t base_at = std::max<std::int64_t>(0, -shift);
+  const std::int64_t reach =
+      std::max({storage_elements(base.sizes(), base.strides(), base_at),
+                storage_elements(view.sizes(), view.strides(), base_at + shift), std::int64_t{1}});
   geometry_ = std::make_shared<const Geometry>(
       Geometry{base.sizes().to_vector(), base.strides().to_vector(), view.sizes().to_vector(),
-               view.strides().to_vector(), view.storage_offset() - base.storage_offset(),
+               view.strides().to_vector(), shift, base_at, reach,
+               !is_surely_non_overlapping(base.sizes(), base.strides()),
                !is_surely_non_overlapping(view.sizes(), view.strides())});
 }
 
@@ -127,7 +140,10 @@ Tensor ViewRecord::apply(const Tensor& t) const {
     case Kind::kAsStrided:
       break;
   }
-  return recorded<TakeNode>(*this, t, [this](const Tensor& x) { return strided(x); });
+  return recorded<TakeNode>(*this, t, [this](const Tensor& x) {
+    const bool fits = x.strides() == IntList(geometry_->base_strides) && geometry_->shift >= 0;
+    return strided(fits ? x : laid(x));
+  });
 }
 
 Tensor ViewRecord::undo(const Tensor& gradient) const {
@@ -153,16 +169,16 @@ Tensor ViewRecord::undo(const Tensor& gradient) const {
 }
 
 Tensor ViewRecord::without(const Tensor& t) const {
-  if (!formulas_recorded()) {
-    const Tensor rest = clone(t);
-    zero_(apply(rest));
-    return rest;
-  }
-  const Tensor mask = ones(base_sizes_, dtype_, t.device());
-  {
+  const auto cleared = [this](const Tensor& values) {
+    const Tensor copy = laid(values);
+    zero_(strided(copy));
+    return copy;
+  };
+  if (!formulas_recorded()) return cleared(t);
+  const Tensor mask = [&] {
     const ops::KeyGuard below(DispatchKey::kAutograd);
-    zero_(apply(mask));
-  }
+    return cleared(ones(base_sizes_, dtype_, t.device()));
+  }();
   return ops::mul(t, mask);
 }
 
@@ -182,33 +198,34 @@ Tensor ViewRecord::scatter(const Tensor& gradient) const {
 
 Tensor ViewRecord::scatter_strided(const Tensor& gradient) const {
   const Geometry& g = *geometry_;
-  // Both geometries over one stretch of memory.
-  const std::int64_t base_at = std::max<std::int64_t>(0, -g.shift);
-  const std::int64_t view_at = base_at + g.shift;
-  const std::int64_t reach = std::max(storage_elements(g.base_sizes, g.base_strides, base_at),
-                                      storage_elements(g.sizes, g.strides, view_at));
-  const Tensor buffer =
-      zeros({std::max<std::int64_t>(reach, 1)}, gradient.dtype(), gradient.device());
-  const Tensor places = buffer.as_strided(g.sizes, g.strides, view_at);
-  if (!g.overlaps)
-    copy_(places, gradient);
-  else
-    add_overlapping(places, gradient);
-  return buffer.as_strided(g.base_sizes, g.base_strides, base_at);
+  const Tensor memory = zeros({g.reach}, gradient.dtype(), gradient.device());
+  put(memory.as_strided(g.sizes, g.strides, g.base_at + g.shift), gradient, g.overlaps);
+  if (g.base_overlaps) share_out(memory);
+  return memory.as_strided(g.base_sizes, g.base_strides, g.base_at);
+}
+
+Tensor ViewRecord::laid(const Tensor& t) const {
+  const Geometry& g = *geometry_;
+  const bool has_gaps = g.base_overlaps || g.reach > t.numel();
+  const Tensor memory = has_gaps ? zeros({g.reach}, t.dtype(), t.device())
+                                 : empty({g.reach}, t.dtype(), t.device());
+  const Tensor base = memory.as_strided(g.base_sizes, g.base_strides, g.base_at);
+  put(base, t, g.base_overlaps);
+  if (g.base_overlaps) share_out(memory);
+  return base;
 }
 
 Tensor ViewRecord::strided(const Tensor& t) const {
   const Geometry& g = *geometry_;
-  Tensor laid = t;
-  if (!(t.strides() == IntList(g.base_strides)) || g.shift < 0) {
-    const std::int64_t base_at = std::max<std::int64_t>(0, -g.shift);
-    const std::int64_t reach = std::max(storage_elements(g.base_sizes, g.base_strides, base_at),
-                                        storage_elements(g.sizes, g.strides, base_at + g.shift));
-    const Tensor buffer = zeros({std::max<std::int64_t>(reach, 1)}, t.dtype(), t.device());
-    laid = buffer.as_strided(g.base_sizes, g.base_strides, base_at);
-    copy_(laid, t);
-  }
-  return laid.as_strided(g.sizes, g.strides, laid.storage_offset() + g.shift);
+  return t.as_strided(g.sizes, g.strides, t.storage_offset() + g.shift);
+}
+
+void ViewRecord::share_out(const Tensor& memory) const {
+  const Geometry& g = *geometry_;
+  const Tensor uses = zeros_like(memory);
+  put(uses.as_strided(g.base_sizes, g.base_strides, g.base_at),
+      ones(g.base_sizes, memory.dtype()), true);
+  ops::div_(memory, ops::maximum(uses, ones_like(uses)));
 }
 
 }  // namespace tenon::autograd

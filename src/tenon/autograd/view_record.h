@@ -22,20 +22,29 @@ class ViewRecord {
   // The gradient of the base from that of the view: the elements go back to their places, others
   // are zero, and what several saw is added up. Recorded.
   Tensor undo(const Tensor& gradient) const;
-  // `t`, of the base's shape, with zeros where the view looks. Recorded.
+  // `t`, of the base's shape, with zeros where the view looks. Recorded. Requires: made by geometry
+  // alone.
   Tensor without(const Tensor& t) const;
 
  private:
   struct Geometry {
     DimVector base_sizes, base_strides, sizes, strides;
-    std::int64_t shift;  // of the view's first element from the base's
+    std::int64_t shift;    // of the view's first element from the base's
+    std::int64_t base_at;  // of the base in memory that holds both
+    std::int64_t reach;    // how many elements that memory has, at least one
+    bool base_overlaps;
     bool overlaps;
   };
 
   void set_geometry(const Tensor& base, const Tensor& view);
   Tensor scatter(const Tensor& gradient) const;
   Tensor scatter_strided(const Tensor& gradient) const;
+  // `t`, of the base's shape, in memory of its own that is laid as the base's.
+  Tensor laid(const Tensor& t) const;
+  // The view's places in a tensor that is laid so.
   Tensor strided(const Tensor& t) const;
+  // Divides what each element of that memory has by how many elements of the base are there.
+  void share_out(const Tensor& memory) const;
 
   ViewInfo::Kind kind_;
   DType dtype_;
