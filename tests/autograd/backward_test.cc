@@ -172,6 +172,10 @@ TEST(BackwardTest, BuffersTakeValuesThatNeedGradients) {
   const Tensor plain = zeros({2, 2}, DType::kF64);
   const Tensor stray = plain.select(0, 0);
   EXPECT_NE(refusal([&] { copy_(stray, x); }).find("watch_views"), std::string::npos);
+  EXPECT_NE(refusal([&] { plain.index_put_({1}, x); }).find("watch_views"), std::string::npos);
+  EXPECT_NE(refusal([&] { plain.index_put_({tensor<std::int64_t>({1})}, x); }).find("watch_views"),
+            std::string::npos);
+  EXPECT_EQ(values(plain), (Values{0, 0, 0, 0}));
   const Tensor watched = zeros({2, 2}, DType::kF64);
   watch_views(watched);
   copy_(watched.select(0, 1), x * 3);

@@ -22,6 +22,8 @@ TEST(IndexingTest, NumbersAndSlicesGiveViews) {
   const Tensor t = arange(40).view({8, 5});
   EXPECT_EQ(values(t[{Slice(1, 7, 3), 0}]), (Values{5, 20}));
   EXPECT_TRUE((t[{Slice(1, 7, 3), 0}]).is_alias_of(t));
+  EXPECT_TRUE((t[{Slice()}]).is_alias_of(t));
+  EXPECT_FALSE((t[{Slice()}]).is_same(t));
   EXPECT_EQ((t[{Ellipsis(), 1}]).sizes(), (IntList{8}));
   EXPECT_EQ((t[{NewAxis(), Slice(), NewAxis(), -1}]).sizes(), (IntList{1, 8, 1}));
   EXPECT_EQ(values(t[-1]), (Values{35, 36, 37, 38, 39}));
@@ -78,6 +80,11 @@ TEST(IndexingTest, ChosenElementsCanBeWritten) {
   t.index_put_({tensor<bool>({false, false, true})}, full({}, -1, DType::kF32));
   EXPECT_EQ(values(t[2]), (Values{-1, -1, -1, -1}));
   EXPECT_THROW(t.index_put_({i64({0, 1})}, i64({1, 2, 3})), InvalidArgument);
+  // Values may have more dimensions, of one element each.
+  t.index_put_({0, 0}, i64({8}));
+  t.index_put_({i64({1})}, i64({4, 3, 2, 1}).view({1, 1, 1, 4}));
+  EXPECT_EQ(values(t.slice(0, 0, 2)), (Values{8, 5, 0, 0, 4, 3, 2, 1}));
+  EXPECT_THROW(t.index_put_({0, 0}, i64({1, 2})), InvalidArgument);
 }
 
 TEST(IndexingTest, WritingThroughIndicesLeavesLazyClonesAlone) {
@@ -151,6 +158,8 @@ TEST(FactoriesTest, FillAsAsked) {
   EXPECT_EQ(line[1].item<float>(), 0.25f);
   EXPECT_EQ(values(eye(2, 3)), (Values{1, 0, 0, 0, 1, 0}));
   EXPECT_EQ(values(full({2}, 7, DType::kU8)), (Values{7, 7}));
+  EXPECT_EQ(zeros_like(zeros({2, 3}).t()).strides(), (IntList{1, 3}));
+  EXPECT_EQ(values(ones_like(zeros({2, 2}).t())), (Values{1, 1, 1, 1}));
   EXPECT_THROW(tensor<float>({1, 2, 3}, {2}), InvalidArgument);
   EXPECT_TRUE(wrapped_number(2.5).is_wrapped_number());
   EXPECT_EQ(full({3}, true, DType::kBool)[2].item<bool>(), true);

@@ -1594,6 +1594,11 @@ def gradgradcheck(f: object, inputs: object, step: builtins.float = 1e-06, atol:
 
 def _apply(forward: object, derivative: object, *args: object) -> Tensor: ...
 
+def watch_views(base: Tensor) -> None:
+    """
+    For a tensor without gradient: views that are made afterwards take part when values that need a gradient are written through them, or into the tensor.
+    """
+
 def is_grad_enabled() -> builtins.bool:
     """Whether calls on this thread are recorded."""
 

@@ -18,7 +18,7 @@ if tensor_module is None:
 from tenon import _tensor  # noqa: E402
 from tenon._tensor import (Tensor, anomaly_mode, backward, checkpoint, grad,  # noqa: E402
                            gradcheck, gradgradcheck, is_grad_enabled, is_inference_mode_enabled,
-                           jvp, offload_saved, recompute_cheap, saved_tensors_hooks)
+                           jvp, offload_saved, recompute_cheap, saved_tensors_hooks, watch_views)
 
 
 class _Mode(contextlib.ContextDecorator):
@@ -131,4 +131,4 @@ class Function:
 __all__ = ["Function", "FunctionContext", "anomaly_mode", "backward", "checkpoint", "enable_grad",
            "grad", "gradcheck", "gradgradcheck", "inference_mode", "is_grad_enabled",
            "is_inference_mode_enabled", "jvp", "no_grad", "offload_saved", "recompute_cheap",
-           "saved_tensors_hooks", "set_grad_enabled"]
+           "saved_tensors_hooks", "set_grad_enabled", "watch_views"]

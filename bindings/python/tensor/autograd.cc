@@ -288,6 +288,9 @@ Guard hooks_guard(nb::handle pack, nb::handle unpack) {
 }
 
 void bind_settings(nb::module_& module) {
+  module.def("watch_views", [](const Tensor& base) { autograd::watch_views(base); }, nb::arg("base"),
+             "For a tensor without gradient: views that are made afterwards take part when values "
+             "that need a gradient are written through them, or into the tensor.");
   module.def("is_grad_enabled", &grad_enabled, "Whether calls on this thread are recorded.");
   module.def("is_inference_mode_enabled", &in_inference_mode, "Whether inference mode is on.");
   module.def("_grad_guard", [](bool on) {

@@ -130,6 +130,20 @@ class Cube(autograd.Function):
         return gradient * 3 * x * x * ctx.factor, None
 
 
+def test_watched_tensors_take_values_that_need_gradients():
+    x = leaf(1, 2)
+    plain = tenon.zeros((2, 2), "float64")
+    row = plain[0]
+    with pytest.raises(ValueError, match="watch_views"):
+        plain[0] = x
+    watched = tenon.zeros((2, 2), "float64")
+    autograd.watch_views(watched)
+    row = watched[0]
+    watched[0] = x
+    row.sum().backward()
+    assert x.grad.tolist() == [1, 1]
+
+
 def test_functions_of_ones_own():
     x = leaf(1, 2)
     y = Cube.apply(x, 2)

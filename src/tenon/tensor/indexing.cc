@@ -273,7 +273,7 @@ const Tensor& Tensor::index_put_(std::initializer_list<TensorIndex> indices, con
 
 Tensor Tensor::index(Indices indices) const {
   const Applied applied = apply_views(*this, indices);
-  if (!applied.has_tensors) return applied.view;
+  if (!applied.has_tensors) return applied.view.is_same(*this) ? alias() : applied.view;
   const HostTurn host("indexing by tensors", applied.view.device());
   const Choice choice = plan_choice(applied);
   Tensor result = empty(result_sizes(choice), dtype(), device());
@@ -312,21 +312,28 @@ void put_chosen(const Tensor& dense, const Applied& applied, const Choice& choic
   });
 }
 
+// Values may have more dimensions than their place, of one element each.
+Tensor without_leading_ones(Tensor values, std::int64_t dims) {
+  while (values.dim() > dims && values.size(0) == 1) values = values.select(0, 0);
+  return values;
+}
+
 }  // namespace
 
-const Tensor& Tensor::index_put_(Indices indices, const Tensor& values, bool accumulate) const {
-  // Views that are written through must know where they come from.
-  if (values.impl()->autograd_meta() != nullptr && impl_->autograd_meta() == nullptr &&
-      !is_inference())
+const Tensor& Tensor::index_put_(Indices indices, const Tensor& given, bool accumulate) const {
+  // Views that are written through must know where they come from. Views that exist do not know.
+  if (given.impl()->autograd_meta() != nullptr && impl_->autograd_meta() == nullptr &&
+      storage().use_count() == 1 && !is_inference())
     impl_->ensure_autograd_meta();
   Applied applied = apply_views(*this, indices);
   if (!applied.has_tensors && !accumulate) {
-    copy_(applied.view, values);
+    copy_(applied.view, without_leading_ones(given, applied.view.dim()));
     return *this;
   }
   const HostTurn host("writing by indices", applied.view.device());
   Choice choice = plan_choice(applied);
   const DimVector sizes = result_sizes(choice);
+  const Tensor values = without_leading_ones(given, static_cast<std::int64_t>(sizes.size()));
   const Tensor ready = to(values.detach(), dtype()).expand(sizes);
   AutogradMetaInterface* meta = applied.view.impl()->autograd_meta();
   if (meta == nullptr) meta = values.impl()->autograd_meta();
