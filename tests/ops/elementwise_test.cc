@@ -327,6 +327,15 @@ TEST(ElementwiseTest, ClampTakesEitherBoundAndRaisesTheDType) {
   EXPECT_EQ(values(ops::clamp(bytes, -5, 300)), (std::vector<double>{0, 7, 255}));
   EXPECT_EQ(values(ops::clamp(bytes, 300)), (std::vector<double>{255, 255, 255}));
   EXPECT_EQ(values(ops::clamp(bytes, 5, 9)), (std::vector<double>{5, 7, 9}));
+  EXPECT_EQ(values(ops::clamp(bytes, 5, std::int64_t{1} << 60)), (std::vector<double>{5, 7, 255}));
+  // A bound that is NaN makes all NaN. Bounds of int64 are exact.
+  for (const Tensor& number : {t, bytes}) {
+    EXPECT_TRUE(std::isnan(values(ops::clamp(number, NAN, 1))[1]));
+    EXPECT_TRUE(std::isnan(values(ops::clamp(number, 0, NAN))[0]));
+  }
+  constexpr std::int64_t kOdd = (std::int64_t{1} << 60) + 1;
+  const Tensor wide = tensor<std::int64_t>({0, kOdd + 5});
+  EXPECT_EQ(ops::clamp(wide, 1, kOdd).select(0, 1).item<std::int64_t>(), kOdd);
 }
 
 // --- Note [Dispatch]

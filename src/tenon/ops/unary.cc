@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "tenon/ops/binary.h"
 #include "tenon/ops/elementwise.h"
 #include "tenon/ops/kernels/cpu/blocks.h"
 #include "tenon/tensor/copy.h"
@@ -109,6 +110,18 @@ Tensor clamp(const Tensor& a, std::optional<Scalar> low, std::optional<Scalar> h
   type.add(a);
   if (low) type.add(*low);
   if (high) type.add(*high);
+  // A double does not hold every integer, and the kernel passes over a NaN.
+  const auto is_plain = [&](const std::optional<Scalar>& bound) {
+    if (!bound) return true;
+    const double value = bound->to<double>();
+    return type.get() == DType::kI64 ? std::abs(value) <= 0x1p53 : !std::isnan(value);
+  };
+  if (!is_plain(low) || !is_plain(high)) {
+    Tensor result = to(a, type.get());
+    if (low) result = maximum(result, *low);
+    if (high) result = minimum(result, *high);
+    return result;
+  }
   return op::clamp(to(a, type.get()),
                    {low ? low->to<double>() : -INFINITY, high ? high->to<double>() : INFINITY});
 }
