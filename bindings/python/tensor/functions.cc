@@ -28,8 +28,9 @@ void reduction(nb::module_& module, const char* name, const char* about) {
       [](const Tensor& x, Maybe<Sizes> dim, bool keepdim, Maybe<DTypeName> dtype) {
         const Tensor source = dtype ? to(x, dtype->value) : x;
         return wrap(worked(x.numel(), [&] {
-          if (!reduces_nothing(dim)) return op(source, dims_of(dim), keepdim);
-          return op(source.unsqueeze(-1), IntList{-1}, false);
+          const Tensor result = reduces_nothing(dim) ? op(source.unsqueeze(-1), IntList{-1}, false)
+                                                     : op(source, dims_of(dim), keepdim);
+          return dtype ? to(result, dtype->value) : result;
         }));
       },
       nb::arg("dim") = nb::none(), nb::arg("keepdim") = false, nb::kw_only(),

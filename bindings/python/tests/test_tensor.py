@@ -290,6 +290,14 @@ def test_reductions(name, dim, keepdim):
     same(found, getattr(numpy, name)(array, axis=dim, keepdims=keepdim))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int32", "float64"])
+def test_reductions_give_the_dtype_that_is_asked_for(dtype):
+    tensor = tenon.tensor([[1, 2], [3, 4]])
+    assert tenon.sum(tensor, 0, dtype=dtype).dtype == getattr(tenon, dtype)
+    assert tenon.prod(tensor, dtype=dtype).dtype == getattr(tenon, dtype)
+    assert tenon.sum(tensor.to("int8")).dtype == tenon.int64
+
+
 def test_order_and_choice():
     array = some((3, 5), "float64")
     tensor = tenon.asarray(array)
