@@ -21,7 +21,8 @@ struct ObserverList::All {
     for (auto list = lists.begin(); list != lists.end(); ++list)
       for (Observer* observer : (*list)->observers_)
         if (std::none_of(lists.begin(), list, [&](const ObserverList* earlier) {
-              return std::ranges::count(earlier->observers_, observer) > 0;
+              const auto& observers = earlier->observers_;
+              return std::find(observers.begin(), observers.end(), observer) != observers.end();
             }))
           visit(*observer);
   }

@@ -68,7 +68,8 @@ void* RawTable::hold(DataPtr& data) {
   void* const raw = data.get();
   if (raw == nullptr) return nullptr;
   const std::lock_guard lock(lock_);
-  auto kind = std::ranges::find(kinds_, data.get_deleter(), &Kind::deleter);
+  auto kind = std::find_if(kinds_.begin(), kinds_.end(),
+                           [&](const Kind& k) { return k.deleter == data.get_deleter(); });
   if (kind == kinds_.end()) {
     kinds_.push_back({data.get_deleter(), {}});
     kind = kinds_.end() - 1;
@@ -107,7 +108,8 @@ void RawTable::forget(const void* data) {
 
 [[gnu::cold]] bool RawTable::holds(const void* data) const {
   const std::lock_guard lock(lock_);
-  return std::ranges::any_of(kinds_, [&](const Kind& k) { return k.contexts.find(data); });
+  return std::any_of(kinds_.begin(), kinds_.end(),
+                     [&](const Kind& kind) { return kind.contexts.find(data) != nullptr; });
 }
 
 RawTable& shared_raw_table() {

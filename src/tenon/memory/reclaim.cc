@@ -92,9 +92,9 @@ bool helps(const Slot& slot, const Shortage& shortage) {
   if (slot.owner != nullptr && slot.owner == shortage.asker) return false;
   if (shortage.self != nullptr && slot.reclaimer == shortage.self) return false;
   if (shortage.of_driver || !origin.is_known) return true;
-  return std::ranges::any_of(origin.allocators, [&](const Allocator* each) {
-    return shortage.asker == nullptr || each == shortage.asker;
-  });
+  return std::any_of(
+      origin.allocators.begin(), origin.allocators.end(),
+      [&](const Allocator* each) { return shortage.asker == nullptr || each == shortage.asker; });
 }
 
 template <typename Wanted>

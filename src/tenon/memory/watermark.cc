@@ -75,7 +75,8 @@ PressureCallbacks::Relief PressureCallbacks::relieve(std::uint64_t wanted_bytes)
   // By id and by copy: a callback may add and remove callbacks, itself included.
   Id last = 0;
   while (relief.freed_bytes < wanted_bytes) {
-    const auto next = std::ranges::upper_bound(entries_, last, {}, &Entry::id);
+    const auto next = std::find_if(entries_.begin(), entries_.end(),
+                                   [last](const Entry& entry) { return entry.id > last; });
     if (next == entries_.end()) break;
     last = next->id;
     ++relief.called;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <tuple>
 
@@ -40,7 +39,8 @@ std::vector<TrackedBlock> TrackedBlocks::blocks() const {
     const std::lock_guard lock(mutex_);
     for (const TrackedBlock* block : live_) out.push_back(*block);
   }
-  std::ranges::sort(out, {}, &TrackedBlock::number);
+  std::sort(out.begin(), out.end(),
+            [](const TrackedBlock& a, const TrackedBlock& b) { return a.number < b.number; });
   return out;
 }
 
@@ -55,7 +55,9 @@ std::vector<TrackedSite> TrackedBlocks::call_sites() const {
   }
   std::vector<TrackedSite> out;
   for (const auto& [place, site] : by_place) out.push_back(site);
-  std::ranges::stable_sort(out, std::greater(), &TrackedSite::size_bytes);
+  std::stable_sort(out.begin(), out.end(), [](const TrackedSite& a, const TrackedSite& b) {
+    return a.size_bytes > b.size_bytes;
+  });
   return out;
 }
 

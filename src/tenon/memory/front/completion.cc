@@ -54,7 +54,9 @@ void Completion::forget(std::size_t count) {
 
 void Completion::set_complete(std::uint64_t number) {
   complete_ = std::max(complete_, number);
-  const auto end = std::ranges::upper_bound(events_, complete_, {}, &Recorded::number);
+  const auto end = std::find_if(events_.begin(), events_.end(), [&](const Recorded& recorded) {
+    return recorded.number > complete_;
+  });
   if (end != events_.begin()) forget(static_cast<std::size_t>(end - events_.begin()));
 }
 
@@ -94,7 +96,9 @@ void Completion::synchronize() {
 const Completion::Recorded* Completion::event_for(std::uint64_t number) {
   if (recorded_ < number) record_or_wait();
   if (is_complete(number)) return nullptr;
-  const auto found = std::ranges::lower_bound(events_, number, {}, &Recorded::number);
+  const auto found = std::find_if(events_.begin(), events_.end(), [&](const Recorded& recorded) {
+    return recorded.number >= number;
+  });
   return found == events_.end() ? nullptr : &*found;
 }
 

@@ -317,7 +317,8 @@ std::vector<SegmentInfo> StreamFront::snapshot() const {
     const std::lock_guard growth(growth_mutex_);
     for_each_locked_heap([&](FrontHeap& heap) { heap.add_snapshot(out); });
   }
-  std::ranges::sort(out, {}, &SegmentInfo::address);
+  std::sort(out.begin(), out.end(),
+            [](const SegmentInfo& a, const SegmentInfo& b) { return a.address < b.address; });
   return out;
 }
 

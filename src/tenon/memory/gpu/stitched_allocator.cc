@@ -314,7 +314,7 @@ void StitchedAllocator::check_invariants() const {
   for (const auto& page : pages_) {
     bytes += page->handle.size_bytes;
     if (page->has_home) ++homes[page->home.slot.range];
-    const bool spare = std::ranges::count(spare_, page.get()) > 0;
+    const bool spare = std::find(spare_.begin(), spare_.end(), page.get()) != spare_.end();
     TENON_CHECK(spare != page->has_home, "a page is both spare and at home, or neither");
     for (const Mapping& mapping : page->mappings)
       TENON_CHECK(mapping.slot.range->mapped(mapping.slot.index) == page.get(),

@@ -8,7 +8,8 @@ namespace tenon {
 namespace {
 
 bool is_plain(const CachingSettings& settings) {
-  return std::ranges::all_of(settings.roundup_power2_divisions, [](auto d) { return d <= 1; });
+  return std::all_of(settings.roundup_power2_divisions.begin(),
+                     settings.roundup_power2_divisions.end(), [](auto d) { return d <= 1; });
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "tenon/memory/host/extent_store.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "tenon/base/align.h"
 #include "tenon/base/check.h"
@@ -87,7 +86,8 @@ std::vector<const Block*> ExtentStore::free_blocks_from_the_end() const {
   } catch (const std::bad_alloc&) {
     return {};
   }
-  std::ranges::sort(free, std::greater(), &Block::offset);
+  std::sort(free.begin(), free.end(),
+            [](const Block* a, const Block* b) { return a->offset > b->offset; });
   return free;
 }
 

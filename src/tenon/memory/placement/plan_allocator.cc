@@ -49,11 +49,13 @@ std::vector<SegmentInfo> PlanAllocator::snapshot() const {
   for_each_locked_heap<PlanPlacement>([&](const PlanPlacement& heap) {
     if (heap.borrowed() == nullptr) return;
     const auto base = reinterpret_cast<std::uintptr_t>(heap.borrowed()->segment.base);
-    const auto segment = std::ranges::find(segments, base, &SegmentInfo::address);
+    const auto segment = std::find_if(segments.begin(), segments.end(),
+                                      [&](const SegmentInfo& s) { return s.address == base; });
     if (segment == segments.end()) return;
     const std::vector<BlockInfo> blocks = heap.blocks_of(*heap.borrowed());
     segment->blocks.insert(segment->blocks.end(), blocks.begin(), blocks.end());
-    std::ranges::sort(segment->blocks, {}, &BlockInfo::address);
+    std::sort(segment->blocks.begin(), segment->blocks.end(),
+              [](const BlockInfo& x, const BlockInfo& y) { return x.address < y.address; });
   });
   return segments;
 }

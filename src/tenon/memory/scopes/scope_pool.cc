@@ -239,7 +239,7 @@ ScopeReport ScopePool::last_report() const {
 
 bool ScopePool::all_free(std::uint32_t stream) {
   const std::lock_guard lock(mutex_);
-  return std::ranges::all_of(chunks_, [&](const auto& chunk) {
+  return std::all_of(chunks_.begin(), chunks_.end(), [&](const auto& chunk) {
     return chunk->stream != stream || is_free(*chunk);
   });
 }

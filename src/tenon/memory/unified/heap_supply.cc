@@ -39,7 +39,9 @@ std::vector<BufferHeap*> HeapSupply::idle(const BufferPool* only) const {
   std::vector<BufferHeap*> idle;
   for (BufferHeap* heap : heaps_)
     if (heap->buffers_out == 0 && (only == nullptr || heap->pool == only)) idle.push_back(heap);
-  std::ranges::sort(idle, {}, &BufferHeap::idle_since);
+  std::sort(idle.begin(), idle.end(), [](const BufferHeap* a, const BufferHeap* b) {
+    return a->idle_since < b->idle_since;
+  });
   return idle;
 }
 
