@@ -224,7 +224,7 @@ void ViewRecord::share_out(const Tensor& memory) const {
   const Geometry& g = *geometry_;
   const Tensor uses = zeros_like(memory);
   put(uses.as_strided(g.base_sizes, g.base_strides, g.base_at),
-      ones(g.base_sizes, memory.dtype()), true);
+      ones(g.base_sizes, memory.dtype(), memory.device()), true);
   ops::div_(memory, ops::maximum(uses, ones_like(uses)));
 }
 
