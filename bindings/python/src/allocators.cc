@@ -9,6 +9,7 @@
 #include <ctime>
 
 #include "array.h"
+#include "gil.h"
 #include "memory.h"
 #include "tenon/base/error.h"
 #include "tenon/lab/planning/plan_file.h"
@@ -145,7 +146,7 @@ void bind_allocators(nb::module_& module) {
       .def("snapshot", &snapshot, "Segments and their blocks, in PyTorch's names.")
       .def(
           "empty_cache", [](PythonAllocator& a) { a.allocator().empty_cache(); },
-          nb::call_guard<nb::gil_scoped_release>(),
+          nb::call_guard<BrieflyWithoutGil>(),
           "Gives cached, unused memory back to the driver.")
       .def(
           "reset_peak_stats", [](PythonAllocator& a) { a.allocator().reset_peak_stats(); },
@@ -156,7 +157,7 @@ void bind_allocators(nb::module_& module) {
                    [](PythonAllocator& a) { return a.allocator().largest_free_bytes(); })
       .def(
           "check_invariants", [](PythonAllocator& a) { a.allocator().check_invariants(); },
-          nb::call_guard<nb::gil_scoped_release>(),
+          nb::call_guard<BrieflyWithoutGil>(),
           "Raises InternalError when the allocator's state is not whole.");
   module.def("pair_ns", &pair_ns, nb::arg("allocator"), nb::arg("size_bytes"), nb::arg("pairs"));
 }

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "gil.h"
 #include "tenon/device/backend.h"
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/heap/plan.h"
@@ -77,7 +78,7 @@ template <typename Allocate>
 DataPtr allocate_for_python(std::size_t size_bytes, Allocate&& allocate) {
   constexpr std::size_t kWorthReleasing = std::size_t{1} << 20;
   if (size_bytes < kWorthReleasing) return allocate();
-  const nanobind::gil_scoped_release release;
+  const BrieflyWithoutGil release;
   return allocate();
 }
 

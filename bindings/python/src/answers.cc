@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "arguments.h"
+#include "gil.h"
 #include "recording.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
@@ -266,7 +267,7 @@ void bind_answers(nb::module_& module) {
       .def("text", [](const Answer& answer, std::size_t rows) { return answer.text(rows); })
       .def("save", [](const Answer& answer, const std::string& path) {
         if (!answer.save) throw nb::type_error("only a plan is a file");
-        const nb::gil_scoped_release release;
+        const WithoutGil release;
         answer.save(path);
       });
   nb::class_<Page>(module, "Page")
@@ -305,7 +306,7 @@ void bind_answers(nb::module_& module) {
   module.def("diff", &diff_recordings, nb::arg("before"), nb::arg("after"), nb::arg("ignore_lines"),
              progress);
   module.def("write_file", [](const std::string& path, const std::string& bytes) {
-    const nb::gil_scoped_release release;
+    const WithoutGil release;
     write_file(path, bytes);
   });
   module.def("policies", &policy_list);

@@ -1,14 +1,17 @@
 #include "array.h"
 
 #include <fmt/format.h>
+#include <structmember.h>
 
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <new>
 #include <utility>
 
 #include "dlpack.h"
+#include "gil.h"
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
 
@@ -49,6 +52,7 @@ struct ArrayObject {
   Geometry* geometry;  // null: a row of bytes
   const ElementType* type;
   Py_ssize_t exports;  // buffers and capsules that others hold
+  PyObject* weak_references;
   bool readable;
   bool freed;
 };
@@ -97,6 +101,7 @@ void drop(ArrayObject* a) {
 void deallocate(PyObject* self) {
   ArrayObject* a = array(self);
   PyTypeObject* type = Py_TYPE(self);
+  if (a->weak_references != nullptr) PyObject_ClearWeakRefs(self);
   try {
     a->data.clear();
   } catch (...) {
@@ -191,10 +196,9 @@ PyObject* array_interface(PyObject* self, void*) {
 // What a consumer of DLPack holds: a reference to the array.
 void let_go_of_array(void* context) {
   if (Py_IsInitialized() == 0) return;  // the process ends, and its memory with it
-  const PyGILState_STATE state = PyGILState_Ensure();
+  const WithGil gil;
   --array(static_cast<PyObject*>(context))->exports;
   Py_DECREF(static_cast<PyObject*>(context));
-  PyGILState_Release(state);
 }
 
 PyObject* dlpack(PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -268,16 +272,28 @@ Py_ssize_t length(PyObject* self) {
   return -1;
 }
 
-PyObject* numpy(PyObject* self, PyObject*) {
+PyObject* import_numpy() {
   PyObject* module = PyImport_ImportModule("numpy");
-  if (module == nullptr) {
-    if (PyErr_ExceptionMatches(PyExc_ModuleNotFoundError) != 0)
-      PyErr_SetString(PyExc_ImportError,
-                      "Array.numpy() needs NumPy: pip install numpy (memoryview(array) needs "
-                      "nothing)");
-    return nullptr;
-  }
+  if (module == nullptr && PyErr_ExceptionMatches(PyExc_ModuleNotFoundError) != 0)
+    PyErr_SetString(PyExc_ImportError,
+                    "Array.numpy() needs NumPy: pip install numpy (memoryview(array) needs "
+                    "nothing)");
+  return module;
+}
+
+PyObject* numpy(PyObject* self, PyObject*) {
+  PyObject* module = import_numpy();
+  if (module == nullptr) return nullptr;
   PyObject* result = PyObject_CallMethod(module, "asarray", "O", self);
+  Py_DECREF(module);
+  return result;
+}
+
+// NumPy takes this, and no text, as a dtype: numpy.result_type, and with it jax.numpy.asarray.
+PyObject* numpy_dtype(PyObject* self, void*) {
+  PyObject* module = import_numpy();
+  if (module == nullptr) return nullptr;
+  PyObject* result = PyObject_CallMethod(module, "dtype", "s", array(self)->type->name);
   Py_DECREF(module);
   return result;
 }
@@ -301,6 +317,7 @@ PyGetSetDef properties[] = {
     {"strides", &get_strides, nullptr, "Bytes from one element to the next, by dimension.",
      nullptr},
     {"dtype", &get_dtype, nullptr, "The kind of element, by NumPy's name.", nullptr},
+    {"__numpy_dtype__", &numpy_dtype, nullptr, "The same as a numpy.dtype.", nullptr},
     {"nbytes", &get_nbytes, nullptr, "Bytes asked for.", nullptr},
     {"itemsize", &get_itemsize, nullptr, "Bytes of an element.", nullptr},
     {"ndim", &get_ndim, nullptr, "Number of dimensions.", nullptr},
@@ -327,6 +344,7 @@ ArrayObject* fill_object(ArrayObject* a, DataPtr data, std::size_t size_bytes, n
   a->geometry = nullptr;
   a->type = &kTypes[0];
   a->exports = 0;
+  a->weak_references = nullptr;
   a->readable = readable;
   a->freed = false;
   return a;
@@ -343,7 +361,10 @@ const ElementType& element_type(nb::handle dtype) {
       break;
     }
   }
-  std::string name = nb::str(named).c_str();
+  const nb::str text(named);
+  const char* utf8 = text.c_str();
+  if (utf8 == nullptr) PyErr_Clear();  // half a character
+  std::string name = utf8 == nullptr ? "?" : utf8;
   if (name.starts_with("torch.")) name.erase(0, 6);
   if (name == "bool_") name = "bool";
   if (name == "float") name = "float64";
@@ -407,7 +428,11 @@ const DataPtr& block_of(nb::handle object) {
 }
 
 void bind_array(nb::module_& module) {
+  static PyMemberDef members[] = {
+      {"__weaklistoffset__", T_PYSSIZET, offsetof(ArrayObject, weak_references), READONLY, nullptr},
+      {nullptr, 0, 0, 0, nullptr}};
   static PyType_Slot slots[] = {
+      {Py_tp_members, members},
       {Py_tp_dealloc, reinterpret_cast<void*>(&deallocate)},
       {Py_tp_repr, reinterpret_cast<void*>(&repr)},
       {Py_tp_methods, methods},

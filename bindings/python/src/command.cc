@@ -1,5 +1,6 @@
 // `python -m tenon`: the command's own main.
 #include "command.h"
+#include "gil.h"
 
 #include <nanobind/stl/vector.h>
 
@@ -18,7 +19,7 @@ void bind_command(nb::module_& module) {
       [](const std::vector<nb::bytes>& given) {
         std::vector<std::string> arguments = {"tenon"};
         for (const nb::bytes& one : given) arguments.emplace_back(one.c_str(), one.size());
-        const nb::gil_scoped_release release;
+        const WithoutGil release;
         std::vector<char*> argv;
         for (std::string& argument : arguments) argv.push_back(argument.data());
         argv.push_back(nullptr);

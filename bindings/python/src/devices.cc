@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include "allocators.h"
+#include "gil.h"
 #include "memory.h"
 #include "tenon/base/error.h"
 #include "tenon/device/host/host_backend.h"
@@ -73,7 +74,7 @@ void bind_devices(nb::module_& module) {
       .def("destroy_stream", &PythonDevice::destroy_stream, nb::arg("stream"), "Ends a stream.")
       .def(
           "synchronize", [](PythonDevice& d) { d.backend().synchronize(); },
-          nb::call_guard<nb::gil_scoped_release>(), "Waits for all work.")
+          nb::call_guard<WithoutGil>(), "Waits for all work.")
       .def(
           "advance_to",
           [](PythonDevice& d, std::uint64_t time_ns) {

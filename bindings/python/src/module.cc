@@ -5,6 +5,7 @@
 #include "array.h"
 #include "command.h"
 #include "errors.h"
+#include "gil.h"
 #include "memory.h"
 #include "recording.h"
 #include "rows.h"
@@ -27,4 +28,5 @@ NB_MODULE(_core, module) {
   bind_scopes(module);
   bind_command(module);
   end_work_with_the_interpreter();
+  watch_forks();
 }

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "gil.h"
 #include "tenon/base/error.h"
 #include "tenon/trace/load.h"
 #include "tenon/trace/write.h"
@@ -150,7 +151,7 @@ void bind_recording(nb::module_& module) {
            [](const DeviceRecording& d) { return rows_of(d.recording, d.trace().events); })
       .def("mark_rows",
            [](const DeviceRecording& d) { return rows_of(d.recording, d.trace().marks); })
-      .def("block_rows", &block_rows, nb::call_guard<nb::gil_scoped_release>())
+      .def("block_rows", &block_rows, nb::call_guard<WithoutGil>())
       .def("stack", &stack_of)
       .def("label", [](const DeviceRecording& d,
                        std::uint32_t site) { return sites_with(d, site).label(site); })

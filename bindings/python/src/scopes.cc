@@ -9,6 +9,7 @@
 
 #include "allocators.h"
 #include "array.h"
+#include "gil.h"
 #include "lasting_allocator.h"
 #include "memory.h"
 #include "nested.h"
@@ -160,12 +161,12 @@ class PythonRecorder {
   void stop() {
     if (!watching_) throw std::runtime_error("the recorder is not recording");
     watching_ = false;
-    const nb::gil_scoped_release release;  // waits for calls in progress on other threads
+    const BrieflyWithoutGil release;  // waits for calls in progress on other threads
     ObserverList::remove_from_all(&recorder_);
   }
   // What was recorded so far.
   std::shared_ptr<const Recording> recording() {
-    const nb::gil_scoped_release release;
+    const BrieflyWithoutGil release;
     auto made = std::make_shared<Recording>();
     made->path = name_;
     made->snapshot.traces = recorder_.peek();

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "gil.h"
 #include "tenon/base/interruption.h"
 
 namespace tenon::python {
@@ -74,7 +75,7 @@ struct News {
 };
 
 News wait_for_news(Board& board) {
-  const nb::gil_scoped_release release;
+  const WithoutGil release;
   std::unique_lock lock(board.mutex);
   board.ended.wait_for(lock, kBetweenLooks, [&] { return board.done; });
   return {board.done, std::exchange(board.fresh, false), board.share, board.step};
@@ -119,7 +120,7 @@ void end_work_with_the_interpreter() {
     is_ending = true;
     for (Board* board : boards) board->stop = true;
     while (!boards.empty()) {
-      const nb::gil_scoped_release release;
+      const WithoutGil release;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }));

@@ -120,6 +120,9 @@ class Array:
     def dtype(self) -> str:
         """The kind of element, by NumPy's name."""
     @property
+    def __numpy_dtype__(self) -> Any:
+        """The same as a numpy.dtype."""
+    @property
     def nbytes(self) -> int:
         """Bytes asked for."""
     @property

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "gil.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/indexing.h"
 #include "tenon/tensor/int_list.h"
@@ -106,7 +107,7 @@ template <typename F>
 auto worked(std::int64_t elements, F&& f) {
   constexpr std::int64_t kWorthReleasing = 1 << 15;
   if (elements < kWorthReleasing) return f();
-  const nb::gil_scoped_release release;
+  const BrieflyWithoutGil release;
   return f();
 }
 

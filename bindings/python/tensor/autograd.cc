@@ -1,4 +1,5 @@
 // Gradients: what a tensor knows of them, backward, hooks, functions of one's own.
+#include "gil.h"
 #include "tenon/autograd/autograd.h"
 
 #include <fmt/format.h>
@@ -47,11 +48,12 @@ void bind_nodes(nb::module_& module) {
 
 autograd::TensorHook tensor_hook(nb::handle function) {
   return [held = hold(function)](const Tensor& gradient) {
-    const nb::gil_scoped_acquire gil;
-    const nb::object result = (*held)(wrap(gradient));
-    if (result.is_none()) return Tensor();
-    if (!is_tensor(result.ptr())) refuse_type("a hook", "a tensor or None as the result", result);
-    return tensor_of(result);
+    return in_python([&] {
+      const nb::object result = (*held)(wrap(gradient));
+      if (result.is_none()) return Tensor();
+      if (!is_tensor(result.ptr())) refuse_type("a hook", "a tensor or None as the result", result);
+      return tensor_of(result);
+    });
   };
 }
 
@@ -120,7 +122,7 @@ void bind_methods() {
   method("backward", [](const Tensor& t, nb::handle gradient, bool retain, bool create) {
     const Tensor root = t;
     const Tensor given = gradient.is_none() ? Tensor() : tensor_of(gradient);
-    const nb::gil_scoped_release release;
+    const WithoutGil release;
     autograd::backward(root, given, backward_options(retain, create));
   }, nb::arg("gradient") = nb::none(), nb::arg("retain_graph") = false,
          nb::arg("create_graph") = false,
@@ -132,8 +134,7 @@ void bind_methods() {
   method("register_post_accumulate_grad_hook", [](const Tensor& t, nb::handle function) {
     check_callable(function, "register_post_accumulate_grad_hook");
     return autograd::register_post_accumulate_hook(t, [held = hold(function)](const Tensor& leaf) {
-      const nb::gil_scoped_acquire gil;
-      (*held)(wrap(leaf));
+      in_python([&] { (*held)(wrap(leaf)); });
     });
   }, nb::arg("hook"), "hook(leaf) runs after the leaf's grad was added to.");
 }
@@ -152,9 +153,8 @@ class PythonNode final : public autograd::VariadicNode {
     if (used_.load())
       throw InvalidArgument(
           "backward: the graph was used up; give retain_graph=True the first time");
-    const nb::gil_scoped_acquire gil;
-    const std::vector<Tensor> found =
-        tensors_of((*derivative_)(wrap(call.grad())), "Function.backward");
+    const std::vector<Tensor> found = in_python(
+        [&] { return tensors_of((*derivative_)(wrap(call.grad())), "Function.backward"); });
     if (found.size() != edges().size())
       throw InvalidArgument(
           fmt::format("Function.backward: {} gradients for {} arguments of forward; give one for "
@@ -202,7 +202,7 @@ void bind_walks(nb::module_& module) {
   module.def("backward", [](nb::handle tensors, nb::handle gradients, bool retain, bool create) {
     const auto roots = tensors_of(tensors, "backward");
     const auto given = optional_tensors(gradients, "backward");
-    const nb::gil_scoped_release release;
+    const WithoutGil release;
     autograd::backward(std::span(roots), std::span(given), backward_options(retain, create));
   }, nb::arg("tensors"), nb::arg("grad_tensors") = nb::none(), nb::arg("retain_graph") = false,
              nb::arg("create_graph") = false, "Adds to the grad of every leaf that they depend on.");
@@ -217,7 +217,7 @@ void bind_walks(nb::module_& module) {
     const auto given = optional_tensors(gradients, "grad");
     std::vector<Tensor> found;
     {
-      const nb::gil_scoped_release release;
+      const WithoutGil release;
       found = autograd::grad(std::span(of), std::span(by), std::span(given), options);
     }
     return nb::tuple(wrap_all(found));
@@ -275,14 +275,16 @@ Guard hooks_guard(nb::handle pack, nb::handle unpack) {
   return Guard([packer = hold(pack), unpacker = hold(unpack)] {
     return std::make_shared<autograd::SavedTensorHooks>(
         [packer](const Tensor& saved) {
-          const nb::gil_scoped_acquire gil;
-          return std::static_pointer_cast<void>(hold((*packer)(wrap(saved))));
+          return in_python(
+              [&] { return std::static_pointer_cast<void>(hold((*packer)(wrap(saved)))); });
         },
         [unpacker](const autograd::SavedTensorHooks::Packed& packed) {
-          const nb::gil_scoped_acquire gil;
-          const nb::object result = (*unpacker)(*std::static_pointer_cast<nb::object>(packed));
-          if (!is_tensor(result.ptr())) refuse_type("saved_tensors_hooks", "a tensor from unpack", result);
-          return tensor_of(result);
+          return in_python([&] {
+            const nb::object result = (*unpacker)(*std::static_pointer_cast<nb::object>(packed));
+            if (!is_tensor(result.ptr()))
+              refuse_type("saved_tensors_hooks", "a tensor from unpack", result);
+            return tensor_of(result);
+          });
         });
   });
 }

@@ -1,4 +1,5 @@
 #include "callbacks.h"
+#include "gil.h"
 
 #include <stdexcept>
 
@@ -7,8 +8,7 @@ namespace tenon::python {
 Held hold(nb::handle object) {
   return Held(new nb::object(nb::borrow(object)), [](nb::object* held) {
     if (Py_IsInitialized() == 0) return;  // the process ends, and its memory with it
-    const nb::gil_scoped_acquire gil;
-    delete held;
+    in_python([&] { delete held; });
   });
 }
 
@@ -32,10 +32,11 @@ std::vector<Tensor> tensors_of(nb::handle result, const char* what) {
 std::function<std::vector<Tensor>(std::span<const Tensor>)> tensor_function(nb::handle f,
                                                                             const char* what) {
   return [held = hold(f), what](std::span<const Tensor> inputs) {
-    const nb::gil_scoped_acquire gil;
-    nb::list arguments;
-    for (const Tensor& input : inputs) arguments.append(wrap(input));
-    return tensors_of((*held)(*nb::tuple(arguments)), what);
+    return in_python([&] {
+      nb::list arguments;
+      for (const Tensor& input : inputs) arguments.append(wrap(input));
+      return tensors_of((*held)(*nb::tuple(arguments)), what);
+    });
   };
 }
 

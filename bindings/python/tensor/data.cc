@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "gil.h"
 #include "tenon/autograd/autograd.h"
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
@@ -132,9 +133,8 @@ struct BufferHold {
   bool held = false;
   ~BufferHold() {
     if (!held || Py_IsInitialized() == 0) return;
-    const PyGILState_STATE state = PyGILState_Ensure();
+    const WithGil gil;
     PyBuffer_Release(&view);
-    PyGILState_Release(state);
   }
 };
 

@@ -2,6 +2,7 @@
 // tenon._core, so that both have the same allocators.
 #include "data.h"
 #include "errors.h"
+#include "gil.h"
 #include "parts.h"
 #include "tenon/base/version.h"
 
@@ -20,4 +21,5 @@ NB_MODULE(_tensor, module) {
   bind_autograd(module);
   bind_layers(module);
   bind_training(module);
+  watch_forks();
 }

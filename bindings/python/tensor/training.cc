@@ -8,6 +8,7 @@
 #include <map>
 
 #include "callbacks.h"
+#include "gil.h"
 #include "parts.h"
 #include "tenon/autograd/autograd.h"
 #include "tenon/base/error.h"
@@ -85,7 +86,7 @@ void bind_modules(nb::module_& module) {
         const Tensor x = input;
         Tensor result;
         {
-          const nb::gil_scoped_release release;
+          const WithoutGil release;
           result = m(x);
         }
         return wrap(result);
@@ -123,7 +124,7 @@ void bind_modules(nb::module_& module) {
 void bind_optimizers(nb::module_& module) {
   nb::class_<nn::Optimizer>(module, "NativeOptimizer", "An optimiser written in C++.")
       .def("step", [](nn::Optimizer& o, double scale) {
-        const nb::gil_scoped_release release;
+        const WithoutGil release;
         o.step(scale);
       }, nb::arg("gradient_scale") = 1.0, "Updates every parameter that has a gradient.")
       .def("zero_grad", &nn::Optimizer::zero_grad, "Lets every gradient go.")
@@ -155,7 +156,7 @@ void bind_optimizers(nb::module_& module) {
   }, nb::arg("parameters"), nb::arg("lr"), nb::arg("beta1"), nb::arg("beta2"), nb::arg("eps"), nb::arg("weight_decay"), nb::arg("decoupled"));
   module.def("_gradient_norm", [](const nb::dict& parameters) {
     const auto named = named_from(parameters);
-    const nb::gil_scoped_release release;
+    const WithoutGil release;
     return nn::gradient_norm(named);
   }, nb::arg("parameters"));
   module.def("clip_factor", &nn::clip_factor, nb::arg("norm"), nb::arg("limit"),
@@ -198,7 +199,7 @@ void bind_files(nb::module_& module) {
                                     const std::map<std::string, std::string>& metadata) {
     std::map<std::string, Tensor> named;
     for (const nn::NamedTensor& one : named_from(tensors)) named.emplace(one.name, one.tensor.detach());
-    const nb::gil_scoped_release release;
+    const WithoutGil release;
     save_safetensors(path, named, metadata);
   }, nb::arg("path"), nb::arg("tensors"), nb::arg("metadata") = nb::dict(), "Named tensors in one file.");
   module.def("load_npy", [](const std::string& path) { return wrap(load_npy(path)); }, nb::arg("path"), "NumPy's .npy.");

@@ -135,3 +135,8 @@ def test_another_interpreter_in_the_process_gets_an_error_or_a_module():
         assert "tenon" in str(error) or error
     interpreters.destroy(interpreter)  # CPython 3.13.0 crashes in fork() while there is another one
     assert tenon.Allocator().allocate(10).nbytes == 10
+
+
+def test_a_dtype_that_is_no_text_is_refused():
+    with pytest.raises(ValueError, match="is not known"):
+        tenon.Allocator("host").empty((3,), "\ud800")

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 
@@ -397,6 +398,56 @@ def test_a_forked_child_allocates_and_frees():
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert len(before) == 10
+
+
+FORKS = """
+import os, signal, sys, threading
+import tenon
+allocators = [tenon.Allocator(policy) for policy in ("host", "caching", "pool", "unified")]
+at_work = True
+def work():
+    while at_work:
+        for allocator in allocators:
+            allocator.empty((400_000,))     # without the GIL
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads:
+    thread.start()
+statuses = set()
+for _ in range(100):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        for allocator in allocators:
+            allocator.empty((7_000,))
+            allocator.empty((700_000,))
+        os._exit(0)
+    statuses.add(os.waitpid(child, 0)[1])
+at_work = False
+for thread in threads:
+    thread.join()
+sys.exit(statuses != {0})
+"""
+
+
+def test_children_forked_while_threads_allocate_can_allocate():
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, timeout=600, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_array_may_be_referred_to_weakly():
+    array = tenon.Allocator("host").empty((3,))
+    gone = []
+    reference = weakref.ref(array, gone.append)
+    assert reference() is array
+    del array
+    gc.collect()
+    assert reference() is None and gone == [reference]
+
+
+def test_numpy_takes_an_arrays_dtype():
+    numpy = pytest.importorskip("numpy", minversion="2.4")
+    array = tenon.Allocator("host").empty((3,), "int16")
+    assert numpy.result_type(array) == numpy.dtype(array) == numpy.dtype("int16")
 
 
 def test_a_scope_that_is_dropped_ends_with_what_was_begun_inside():

@@ -6,6 +6,8 @@ import gc
 import operator
 import pickle
 import re
+import subprocess
+import sys
 import weakref
 
 import pytest
@@ -522,3 +524,24 @@ def test_random_numbers_depend_on_the_seed():
     assert (tenon.randn(5) == first).all()
     assert sorted(tenon.randperm(9).tolist()) == list(range(9))
     assert 0 <= tenon.rand(2, 3).min().item() and tenon.randint(2, 5, (9,)).max().item() < 5
+
+
+DAEMONS = """
+import sys, threading, time
+import tenon
+def work():
+    while True:
+        x = tenon.ones((300, 300), requires_grad=True)
+        x.register_hook(lambda gradient: [gradient for _ in range(100)][0])
+        (x @ x).sum().backward()
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
+"""
+
+
+def test_daemon_threads_that_compute_do_not_abort_the_end():
+    for _ in range(10):
+        done = subprocess.run([sys.executable, "-c", DAEMONS], capture_output=True, timeout=60,
+                              text=True)
+        assert (done.returncode, done.stderr) == (0, "")
