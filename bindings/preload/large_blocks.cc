@@ -35,6 +35,16 @@ struct HugePages {
   const std::size_t size_bytes;
 };
 
+// Note [Growing blocks]. Up to the first huge page, then each huge page, then the rest.
+void copy_and_give_back(char* to, char* from, std::size_t size) {
+  for (std::size_t piece = 0; size > 0; to += piece, from += piece, size -= piece) {
+    piece = kHugePage - reinterpret_cast<std::uintptr_t>(from) % kHugePage;
+    if (piece > size) piece = size;
+    std::memcpy(to, from, piece);
+    if (piece == kHugePage) HugePages(from, piece).give_back();
+  }
+}
+
 // Set while this thread is in Tenon: what the C library asks for there is not Tenon's to serve.
 constinit thread_local bool inside = false;
 class Inside {
@@ -84,6 +94,7 @@ bool LargeBlocks::enter(void* start, void* base, std::size_t size, bool is_fresh
   }
   record->base = base;
   record->size = size;
+  record->has_grown = false;
   if (record->is_fresh) record->keeps_pages = !is_fresh;
   record->is_fresh = is_fresh;
   record->start.store(start, std::memory_order_relaxed);
@@ -151,6 +162,18 @@ void LargeBlocks::release(Record& record) {
     // The driver took nothing back; there is no caller to tell.
   }
   errno = saved_errno;
+}
+
+void* LargeBlocks::grow(void* data, std::size_t size) {
+  Record& old = *find(data);
+  void* const moved = allocate(old.has_grown ? size + size / 2 : size, 1);
+  if (moved == nullptr) return nullptr;
+  find(moved)->has_grown = true;
+  const int saved_errno = errno;
+  copy_and_give_back(static_cast<char*>(moved), static_cast<char*>(data), old.size);
+  errno = saved_errno;
+  release(old);
+  return moved;
 }
 
 bool LargeBlocks::resize(void* data, std::size_t size) {

@@ -28,6 +28,10 @@ inline constexpr std::size_t kLeastBytes = 64 << 10;
 // So the pages of such a block go back when it is freed. A block that is not zeroed then takes page
 // faults in that place. Where that happened, the place keeps its pages, until two zeroed blocks
 // follow each other there.
+//
+// Note [Growing blocks]: a program that lengthens a block step by step would have it copied at each
+// step. So a block that has grown before gets more room than it asks for, whose pages stay
+// untouched. The pages of the old place go back as they are copied: the program never has both.
 class LargeBlocks {
  public:
   // `alignment`: a power of two.
@@ -47,8 +51,10 @@ class LargeBlocks {
     const Record* const record = find(data);
     return record == nullptr ? 0 : record->size;
   }
-  // A smaller size for one of ours, where it stays worth its room. False: it must move.
+  // Another size for one of ours within its room, if it stays worth that. False: it must move.
   static bool resize(void* data, std::size_t size);
+  // Moves one of ours to where there is room for a larger size. Null: nothing happened.
+  static void* grow(void* data, std::size_t size);
 
   // Null when nothing was ever served.
   static HostAllocator* allocator() { return allocator_.load(std::memory_order_acquire); }
@@ -60,7 +66,8 @@ class LargeBlocks {
   struct Record {
     std::atomic<void*> start{nullptr};  // what the program was given; null: free
     void* base = nullptr;               // what the allocator gave: before it, where alignment asks
-    std::size_t size = 0;               // requested; the room, after resize
+    std::size_t size = 0;               // the room
+    bool has_grown = false;             // Note [Growing blocks]
     // Note [Zeroed places].
     bool is_fresh = false;
     bool keeps_pages = false;

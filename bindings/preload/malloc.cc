@@ -83,6 +83,8 @@ TENON_EXPORT void* realloc(void* data, std::size_t size) {
     return nullptr;
   }
   if (size >= kLeastBytes && LargeBlocks::resize(data, size)) return data;
+  if (size > ours)
+    if (void* const moved = LargeBlocks::grow(data, size)) return moved;
   void* const moved = move(data, ours, size);
   if (moved != nullptr) LargeBlocks::free(data);
   return moved;

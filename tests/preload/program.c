@@ -114,6 +114,29 @@ static void reallocate(void) {
   CHECK(realloc(last, 0) == NULL);
 }
 
+/* A block that grows step by step moves seldom, and the program never holds it twice. */
+static void growing(void) {
+  enum { kStep = 64 << 10, kMost = 128 << 20 };
+  struct rusage before, after;
+  CHECK(getrusage(RUSAGE_SELF, &before) == 0);
+  char* block = NULL;
+  int moves = 0;
+  for (size_t size = kStep; size <= kMost; size += kStep) {
+    char* const grown = realloc(block, size);
+    CHECK(grown != NULL);
+    moves += grown != block;
+    block = grown;
+    memset(block + size - kStep, (int)(size / kStep), kStep);
+  }
+  CHECK(serves(block));
+  CHECK(moves < 50);
+  for (size_t size = kStep; size <= kMost; size += kStep)
+    CHECK(all_are(block + size - kStep, kStep, (char)(size / kStep)));
+  CHECK(getrusage(RUSAGE_SELF, &after) == 0);
+  CHECK(after.ru_maxrss - before.ru_maxrss < kMost / 1024 * 5 / 4); /* in KiB */
+  free(block);
+}
+
 /* How many of the 64 pages from there on are in memory. */
 static int resident_pages(const char* from) {
   unsigned char resident[64];
@@ -413,6 +436,7 @@ int main(int argc, char** argv) {
     const char* name;
     void (*run)(void);
   } cases[] = {{"border", border}, {"aligned", aligned}, {"reallocate", reallocate},
+               {"growing", growing},
                {"zeroed", zeroed}, {"zeroed_places", zeroed_places}, {"threads", threads},
                {"forks", forks},   {"late", late},     {"plugin", plugin},
                {"random", random_use}, {"churn", churns}, {"family", family},
