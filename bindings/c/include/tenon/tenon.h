@@ -7,7 +7,8 @@
    was. tenon_last_error() has the message of the calling thread's last failure.
 
    Threads: every function may be called from any thread. A handle must not be destroyed while
-   another thread uses it.
+   another thread uses it. A child of fork(2) has all objects as they were; it may wait without end
+   if another thread was in one of these functions at the fork.
 
    Strings are UTF-8, 0-terminated. Those that a function hands over are given back by
    tenon_string_free. Structures that begin with struct_bytes must have it set to their sizeof. Later
