@@ -31,8 +31,8 @@ def over_drivers(command):
             f" VK_DRIVER_FILES=$driver {command} || exit; done")
 
 
-NAMED = {"pytorch_allocator", "preload", "preload_pypi", "forecast", "fsdp", "ranks", "overlap", "rank_weights", "rank_memory", "rank_network", "kills", "fleet"}  # run only where they are named: they need PyTorch, or MPI and root
-EXACT = {"replay", "pytorch_allocator", "snapshots", "small_program", "verdict", "robson", "generated", "pages", "tradeoff"}  # what they print depends on no machine and no load
+NAMED = {"pytorch_allocator", "pytorch_allocator_2_12", "preload", "preload_pypi", "forecast", "fsdp", "ranks", "overlap", "rank_weights", "rank_memory", "rank_network", "kills", "fleet"}  # run only where they are named: they need PyTorch, or MPI and root
+EXACT = {"replay", "pytorch_allocator", "pytorch_allocator_2_12", "snapshots", "small_program", "verdict", "robson", "generated", "pages", "tradeoff"}  # what they print depends on no machine and no load
 # name: what it shows, the command ({} is the build folder), the packages it compares with
 PROGRAMS = {
     "replay": ("every policy on the shipped traces: reserved memory, smallest capacity",
@@ -49,6 +49,9 @@ PROGRAMS = {
     "pytorch_allocator": ("replays beside PyTorch's own allocator over a driver without a device: settings, capacities",
                           "for version in 2.11.0 2.13.0 ''; do $(scripts/pytorch_environment.sh $version)"
                           " tests/pytorch/allocator/compare.py {}/tenon 20 || exit; done", []),
+    "pytorch_allocator_2_12": ("replays beside PyTorch 2.12's own allocator, whose rule replays follow in part",
+                               "$(scripts/pytorch_environment.sh 2.12.0)"
+                               " tests/pytorch/allocator/compare.py {}/tenon 20", []),
     "targets": ("`stitched` on each trace and by page size, a hot pair, the steady state",
                 "{}/bench/bench_targets", []),
     "tradeoff": ("`stitched` by page size, for each shipped trace",

@@ -23,7 +23,7 @@ import draw_tradeoff
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CITED = re.compile(r"([\d.,]*\d)<!--=([^>]*)-->")
 PAGE = ROOT / "docs/results.md"
-ORDER = ["replay", "snapshots", "small_program", "generated", "pages", "fidelity", "pytorch_allocator", "targets",
+ORDER = ["replay", "snapshots", "small_program", "generated", "pages", "fidelity", "pytorch_allocator", "pytorch_allocator_2_12", "targets",
          "tradeoff", "constants", "robson", "instructions", "planning", "host_peers", "host_pairs",
          "preload", "preload_pypi", "pool", "two_threads", "parallel", "verdict", "recorder", "library_size",
          "large_files", "viewer", "lab_peers", "python", "metadata", "operators",

@@ -63,6 +63,23 @@ TEST(Snapshot, OfPyTorch213AndNewerTellsTheOrderOfItsSegments) {
   }
 }
 
+TEST(Snapshot, OfPyTorch212NamesThePoolOfEachEntry) {
+  for (const bool newer : {false, true}) {
+    const std::vector<std::pair<std::string_view, std::string>> pool = {
+        {"pool_id", list({number(0), number(0)})}};
+    const Snapshot snapshot = parse_snapshot(
+        pickled::file(
+            dict({{"segments", list({})},
+                  {"device_traces",
+                   list({list({entry_with("alloc", 1, 10, 0,
+                                          newer ? pool : decltype(pool){})})})}})),
+        "x.pickle");
+    EXPECT_EQ(snapshot.traces.at(0).oldest_segment_first, newer);
+    EXPECT_EQ(std::count(snapshot.fields.begin(), snapshot.fields.end(), "pool_id"), newer);
+    EXPECT_THAT(snapshot.notes, IsEmpty());
+  }
+}
+
 // The figures that an independent reader found in the shipped snapshots.
 class ShippedSnapshot : public ::testing::TestWithParam<const char*> {};
 

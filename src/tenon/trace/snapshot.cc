@@ -311,6 +311,9 @@ class SnapshotReader : private PickleSink {
         devices_[note.device]->annotate(note.begin, note.now_us, note.text);
     for (auto& device : devices_)
       if (device->has_events()) snapshot_.traces.push_back(device->finish(snapshot_.segments));
+    if (std::any_of(devices_.begin(), devices_.end(),
+                    [](const auto& device) { return device->names_pools(); }))
+      snapshot_.fields.emplace_back("pool_id");
     if (snapshot_.traces.empty()) read_still_life();
     if (made_up_segments_) snapshot_.segments.clear();
     if (snapshot_.traces.empty())
@@ -332,9 +335,12 @@ class SnapshotReader : private PickleSink {
     return std::move(snapshot_);
   }
 
-  // Whether PyTorch 2.13 or newer wrote the snapshot: it has this setting's value since then.
+  // Whether PyTorch 2.12 or newer wrote the snapshot: entries name their pool since then. Without
+  // entries, 2.13 or newer: it has this setting's value since then.
   bool oldest_segment_first() const {
-    return std::any_of(snapshot_.settings.begin(), snapshot_.settings.end(),
+    return std::find(snapshot_.fields.begin(), snapshot_.fields.end(), "pool_id") !=
+               snapshot_.fields.end() ||
+           std::any_of(snapshot_.settings.begin(), snapshot_.settings.end(),
                        [](const auto& setting) { return setting.first == "max_round_threshold"; });
   }
 

@@ -68,6 +68,8 @@ SnapshotDevice::Entry SnapshotDevice::parse(const PickleValue& value) {
       entry.stack = fields_.stack(field);
     } else if (name == "device_free") {
       entry.device_free_bytes = field.as_uint64();
+    } else if (name == "pool_id") {
+      names_pools_ = true;
     } else if (name == "user_metadata") {
       metadata = field.as_string().value_or("").substr(0, SnapshotFields::kMaxText);
     } else if (name == "compile_context") {

@@ -28,6 +28,8 @@ class SnapshotDevice {
   void annotate(bool begin, std::uint64_t now_us, std::uint32_t text);
   // Whether there is something to tell: events, or requests that failed.
   bool has_events() const { return builder_.events() > 0 || ooms_ > 0; }
+  // Whether entries say of which pool they are, as PyTorch 2.12 and newer write them.
+  bool names_pools() const { return names_pools_; }
   // Segments as they stood at the end tell of blocks that no event named.
   // The trace's table of sites is still to be set.
   Trace finish(const std::vector<SnapshotSegment>& segments);
@@ -50,6 +52,7 @@ class SnapshotDevice {
   std::uint64_t mended_ = 0;  // entries that contradict earlier ones
   std::uint64_t early_ = 0;   // blocks from before the recording
   std::uint64_t ooms_ = 0;
+  bool names_pools_ = false;
   std::string first_oom_;
   std::map<std::string, std::uint64_t, std::less<>> unknown_;  // entries by action; the first few
   std::uint64_t unknown_others_ = 0;                           // entries with further actions

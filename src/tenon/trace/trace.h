@@ -89,7 +89,7 @@ struct Trace {
   std::vector<std::uint64_t> addresses;  // by block; empty where the recording has none
   std::uint64_t most_reserved_bytes = 0;  // what PyTorch held at most, where a file has the figure
                                           // alone (profiles); 0: not known
-  bool oldest_segment_first = false;   // PyTorch 2.13 or newer wrote it (gpu/pytorch_rules.h)
+  bool oldest_segment_first = false;   // PyTorch 2.12 or newer wrote it (gpu/pytorch_rules.h)
   std::vector<TraceMark> marks;        // in order
   // What the sites, texts and stacks of events and marks are. Never null; traces of one file share.
   std::shared_ptr<const SiteTable> sites = empty_sites();

@@ -91,6 +91,7 @@ std::optional<TorchVersion> oldest_writer(const Snapshot& snapshot) {
   };
   if (has_field("host_segments")) return TorchVersion{2, 14};
   if (has_setting("max_round_threshold")) return TorchVersion{2, 13};
+  if (has_field("pool_id")) return TorchVersion{2, 12};
   if (has_setting("graph_capture_record_stream_reuse")) return TorchVersion{2, 9};
   if (has_field("external_annotations")) return TorchVersion{2, 5};
   if (has_field("allocator_settings")) return TorchVersion{2, 3};
@@ -108,13 +109,8 @@ std::optional<TorchVersion> oldest_torch(const Snapshot& snapshot) {
 }
 
 void replay_as(TorchVersion version, Snapshot& snapshot) {
-  for (Trace& trace : snapshot.traces) {
+  for (Trace& trace : snapshot.traces)
     trace.oldest_segment_first = version >= kOldestSegmentFirst;
-    if (version == TorchVersion{2, 12})
-      trace.warnings.push_back(trace.name +
-                               ": PyTorch 2.12 chooses among free blocks of one size by a rule "
-                               "that replays do not follow; they follow that of 2.11");
-  }
 }
 
 namespace {

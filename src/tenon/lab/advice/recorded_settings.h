@@ -31,8 +31,7 @@ RecordedSettings recorded_settings(const Snapshot& snapshot);
 // with. Empty if the file is no snapshot of PyTorch's, or holds no segments to tell by.
 std::optional<TorchVersion> oldest_torch(const Snapshot& snapshot);
 
-// Replays of its traces follow the rules of this PyTorch, not of the one that wrote it. For 2.12,
-// whose rules none follows, its traces get a warning.
+// Replays of its traces follow the rules of this PyTorch, not of the one that wrote it.
 void replay_as(TorchVersion version, Snapshot& snapshot);
 
 // What PyTorch held on the trace's device when a mark was made, by its number in the trace. Found

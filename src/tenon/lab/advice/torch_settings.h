@@ -31,7 +31,7 @@ inline constexpr TorchVersion kFirstTorch{2, 0};
 inline constexpr TorchVersion kAssumedTorch{2, 1};
 
 // From this release on, the oldest segment serves first (CachingSettings::oldest_segment_first).
-inline constexpr TorchVersion kOldestSegmentFirst{2, 13};
+inline constexpr TorchVersion kOldestSegmentFirst{2, 12};
 
 // How exactly a replay follows a setting.
 enum class Fidelity : std::uint8_t {
