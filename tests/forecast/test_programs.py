@@ -200,6 +200,62 @@ def test_compiled_code_and_graphs_run_as_they_are():
     assert "eager" in notes and "CUDA graphs" in notes
 
 
+def test_torchscript_runs_as_it_is(tmp_path):
+    plain = """
+        import torch
+        from torch import nn
+        SCRIPT
+        def scaled(x, factor: int):
+            return x * torch.tensor(float(factor)).sqrt().to(x.dtype) + 1
+        model = (nn.Sequential(nn.Linear(64, 64), nn.ReLU())).cuda()
+        optimizer = torch.optim.Adam(model.parameters())
+        for _ in range(3):
+            loss = scaled(model(torch.randn(256, 64).cuda()), 4).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        """
+    scripted = plain.replace("SCRIPT", "@torch.jit.script").replace("(nn.Seq", "torch.jit.script(nn.Seq")
+    scripted += "    model.save('model.pt')\n"
+    answers = [passes(tmp_path, text) for text in (plain.replace("SCRIPT", ""), scripted)]
+    assert answers[0]["live_peak_bytes"] == answers[1]["live_peak_bytes"]
+    assert any("torch.jit" in note for note in answers[1]["notes"])
+    assert not (tmp_path / "model.pt").exists()
+
+
+@torch.jit.script
+def _compiled_before(x):
+    return torch.where(x.abs() <= 4, x, torch.sign(x) * x.abs() + 1)
+
+
+def test_torchscript_of_the_caller_is_not_fused():
+    def train():
+        weight = torch.nn.Parameter(torch.zeros(64, 64, device="cuda"))
+        optimizer = torch.optim.SGD([weight])
+        for _ in range(5):
+            _compiled_before(weight).sum().backward()
+            optimizer.step()
+
+    fuses = torch._C._jit_texpr_fuser_enabled()
+    forecast = tenon.forecast(train, steps=0)
+    assert forecast.problem is None and torch._C._jit_texpr_fuser_enabled() == fuses
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_grouped_products_of_every_float(dtype):
+    def multiply():
+        rows = torch.randn(64, 32, device="cuda", dtype=dtype, requires_grad=True)
+        weights = torch.randn(4, 32, 16, device="cuda", dtype=dtype, requires_grad=True)
+        ends = torch.arange(16, 65, 16, device="cuda", dtype=torch.int32)
+        result = torch._grouped_mm(rows, weights, offs=ends)
+        result.backward(torch.ones_like(result))
+        shapes.append((result.shape, rows.grad.shape, weights.grad.shape))
+
+    shapes = []
+    forecast = tenon.forecast(multiply)
+    assert forecast.problem is None and shapes == [((64, 16), (64, 32), (4, 32, 16))]
+
+
 def test_workers_of_a_loader_by_place(tmp_path):
     passes(
         tmp_path,

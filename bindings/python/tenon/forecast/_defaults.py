@@ -65,9 +65,12 @@ def _defaults() -> Callable[[], None]:
     deterministic = torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     threads = torch.get_num_threads()
+    fuses = torch._C._jit_texpr_fuser_enabled()
+    torch._C._jit_set_texpr_fuser_enabled(False)  # TorchScript's fuser compiles for a GPU
 
     def restore() -> None:
         torch.set_default_dtype(dtype)
+        torch._C._jit_set_texpr_fuser_enabled(fuses)
         if _device_mode() is not device:
             torch.set_default_device(device.device if device is not None else None)
         torch.set_grad_enabled(gradients)

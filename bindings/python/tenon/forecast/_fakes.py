@@ -1,5 +1,6 @@
 # mypy: disable-error-code="import-not-found,import-untyped"
-"""Shapes of results for operators of the card that PyTorch has no fake for."""
+"""Shapes of results for operators of the card that PyTorch has no fake for, or too strict a
+fake."""
 
 from __future__ import annotations
 
@@ -20,6 +21,25 @@ def implementations() -> List[Tuple[str, Callable[..., Any]]]:
         ("batch_norm_backward_elemt", _like_first),
         ("batch_norm_backward_reduce", _reduced),
     ]
+
+
+def replacements() -> List[Tuple[Any, str, Any]]:
+    """Fakes of PyTorch's that take less than the card's kernels: (holder, name, value)."""
+    from torch import _meta_registrations as fakes
+
+    strict = fakes._meta_grouped_mm_common
+
+    def grouped_product(
+        first: Any, second: Any, scale_a: Any = None, scale_b: Any = None, **options: Any
+    ) -> Any:
+        """native/cuda/GroupedBlas.cpp multiplies every kind of float."""
+        if scale_a is not None or first.dtype is torch.bfloat16:
+            return strict(first, second, scale_a, scale_b, **options)
+        return fakes._create_grouped_mm_output_tensor(
+            first, second, options["offs"], options["out_dtype"]
+        )
+
+    return [(fakes, "_meta_grouped_mm_common", grouped_product)]
 
 
 def _gru_cell(gates: Any, more: Any, hx: Any, *_: Any) -> Any:

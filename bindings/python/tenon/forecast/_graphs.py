@@ -1,5 +1,6 @@
 # mypy: disable-error-code="import-not-found,import-untyped,misc,no-untyped-call"
-"""torch.compile and CUDA graphs: the program's own code runs as it is, and the answer says so."""
+"""torch.compile, torch.jit and CUDA graphs: the program's own code runs as it is, and the answer
+says so."""
 
 from __future__ import annotations
 
@@ -35,6 +36,13 @@ def replacements(note: Callable[[str], None]) -> List[Tuple[Any, str, Any]]:
             return _wrapped(model)
         return model if model is not None else lambda function: function
 
+    def scripted(code: Any, *_: Any, **__: Any) -> Any:
+        """TorchScript compiles neither stand-ins of PyTorch's functions nor fake parameters."""
+        if isinstance(code, torch.nn.Module):
+            note("torch.jit was left out: the figures are those of eager mode")
+            code.save = lambda *_, **__: None
+        return code
+
     class Graph:
         """A graph that is captured: what it captures runs once."""
 
@@ -58,6 +66,9 @@ def replacements(note: Callable[[str], None]) -> List[Tuple[Any, str, Any]]:
 
     found: List[Tuple[Any, str, Any]] = [
         (torch, "compile", compiled),
+        (torch.jit, "script", scripted),
+        (torch.jit, "trace", scripted),
+        (torch.jit, "save", lambda *_, **__: None),
         (torch.nn.Module, "compile", lambda self, *_, **__: compile_note()),
         (torch.cuda, "CUDAGraph", Graph),
         (torch.cuda, "graph", capture),

@@ -321,7 +321,8 @@ def _complaint(error: BaseException) -> str:
     )
     if isinstance(error, unsupported):
         return f"the operator {getattr(error, 'func', error)} has no fake for such tensors"
-    first = str(error).strip().split("\n")[0]
+    lines = str(error).strip().split("\n")
+    first = lines[-1] if "TorchScript interpreter" in lines[0] else lines[0]
     if isinstance(error, FileNotFoundError) and _in_file(error, subprocess.__file__):
         return f"{first} (a library starts a process where the forecast has left out a folder)"
     if isinstance(error, FileNotFoundError):

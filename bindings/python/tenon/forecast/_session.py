@@ -200,6 +200,7 @@ class Session:
         found += _guard.replacements(self.note)
         found += _handlers.replacements()
         found += _graphs.replacements(self.note)
+        found += _fakes.replacements()
         found += _legacy.replacements()
         found += _threads.replacements(self)
         found += _ranks.replacements(self)
