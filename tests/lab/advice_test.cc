@@ -19,7 +19,9 @@
 namespace tenon {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -256,6 +258,24 @@ TEST(Advise, PrintsEachByteWhereTwoFiguresRoundToTheSame) {
   EXPECT_THAT(advice_verdict(advice),
               HasSubstr("reserves 1 GiB instead of 2 GiB (1 GiB less); fits on a device with "
                         "1,605,638,009 bytes instead of 1,612,408,739 bytes (6.46 MiB less)"));
+}
+
+TEST(Advise, SaysWhenATradeOffIsOfUse) {
+  Advice advice;
+  advice.outcome = AdviceOutcome::kNothingNeeded;
+  advice.programs.emplace_back();
+  advice.recorded.programs = {{2 * kGiB, kGiB, 0, std::nullopt}};
+  advice.expandable.emplace();
+  advice.expandable->programs = {{kGiB, kGiB + kMiB, 0, std::nullopt}};
+  EXPECT_THAT(advice_verdict(advice),
+              AllOf(HasSubstr("reserves 1 GiB instead of 2 GiB (1 GiB less)"),
+                    HasSubstr("(1 MiB more). Without it PyTorch returns its cache"),
+                    HasSubstr("to leave memory to other programs, not to fit")));
+  advice.expandable->programs = {{3 * kGiB, kGiB / 2, 0, std::nullopt}};
+  EXPECT_THAT(advice_verdict(advice),
+              HasSubstr("to fit on a smaller device, not to leave memory to other programs"));
+  advice.expandable->programs = {{kGiB, kGiB, 0, std::nullopt}};
+  EXPECT_THAT(advice_verdict(advice), EndsWith("fits on a device with 1 GiB as before."));
 }
 
 TEST(Advise, TakesAProgramWithoutEvents) {

@@ -96,6 +96,18 @@ std::string hopeless_verdict(const Advice& advice) {
       of_card(advice));
 }
 
+// When settings are of use that save in one figure and cost in the other; empty for others.
+std::string_view use_of_trade_off(const AdviceFigures& with, const AdviceFigures& without) {
+  const bool holds_less = with.reserved_peak_bytes < without.reserved_peak_bytes;
+  const bool fits_smaller = with.min_capacity_bytes < without.min_capacity_bytes;
+  if (holds_less && with.min_capacity_bytes > without.min_capacity_bytes)
+    return " Without it PyTorch returns its cache where the device is full. So set it to leave "
+           "memory to other programs, not to fit on a smaller device.";
+  if (fits_smaller && with.reserved_peak_bytes > without.reserved_peak_bytes)
+    return " Set it to fit on a smaller device, not to leave memory to other programs.";
+  return "";
+}
+
 // What expandable segments save in one figure at the cost of the other; empty where they do not.
 std::string trade_off(const Advice& advice) {
   if (!advice.expandable) return "";
@@ -108,12 +120,13 @@ std::string trade_off(const Advice& advice) {
     return "";
   const std::optional<std::uint64_t> held = advice.programs[worst].recorded_peak_bytes;
   return fmt::format(
-      " With expandable_segments:True it {}; {}{}.",
+      " With expandable_segments:True it {}; {}{}.{}",
       saving("reserves", with.reserved_peak_bytes, without.reserved_peak_bytes),
       saving("fits on a device with", with.min_capacity_bytes, without.min_capacity_bytes),
       held && with.reserved_peak_bytes > *held
           ? fmt::format("; PyTorch held no more than {} when it was recorded", bytes(*held))
-          : "");
+          : "",
+      use_of_trade_off(with, without));
 }
 
 // What nvidia-smi would show.
@@ -139,8 +152,8 @@ std::string no_settings_verdict(const Advice& advice) {
     return fmt::format("{}: with the recorded settings it fits into {}.", answer,
                        of_card(advice));
   return fmt::format(
-             "{}: none of the {} settings tried saves more than 1 % of what it "
-             "reserves, or of the device it needs, without needing more in the other.",
+             "{}: none of the {} settings tried saves more than 1 % of the reserved bytes, or of "
+             "the smallest device, without a larger one of the two figures.",
              answer, advice.settings_tried) +
          trade_off(advice);
 }
