@@ -187,17 +187,37 @@ class Walk {
     count_ = tensors.size();
   }
 
+  // Takes neighbours of every operand together, where they lie so: the bytes of an element then.
+  // Requires: elements of one size, and no others after this.
+  std::size_t join_neighbours() {
+    const auto item = static_cast<std::uint64_t>(items_[0]);
+    std::uint64_t all = back_ == 0 && loop_->numel() > 0 ? 0 : item;  // all that must be multiples
+    for (std::size_t i = 0; i < count_; ++i) {
+      all |= backend_.device_address(loop_->data(i));
+      if (loop_->stride_at(0, i) != items_[i]) all |= item;
+      for (std::size_t d = 1; d < loop_->ndim(); ++d)
+        all |= static_cast<std::uint64_t>(loop_->stride_at(d, i));
+    }
+    all |= static_cast<std::uint64_t>(loop_->size_at(0)) * item;
+    constexpr std::int64_t kMostBytes = 16;
+    const std::int64_t bytes = std::min(kMostBytes, std::int64_t{1} << std::countr_zero(all));
+    joined_ = std::max<std::int64_t>(1, bytes / items_[0]);
+    for (std::size_t i = 0; i < count_; ++i) items_[i] *= joined_;
+    return static_cast<std::size_t>(items_[0]);
+  }
+
   // at[i]: the operand of the kernel that tensor i is.
   bool fill_in(Arguments& to, const std::array<std::size_t, kOperands>& at) const {
     const StridedLoop& loop = *loop_;
     if (launches() > kMostLaunches || !is_small(loop.numel()) || !is_small(back_)) return false;
-    to.count = static_cast<std::uint32_t>(loop.numel() / launches());
+    to.count = static_cast<std::uint32_t>(loop.numel() / joined_ / launches());
     for (std::size_t i = 0; i < count_; ++i)
       to.bases[at[i]] = backend_.device_address(loop.data(i));
     for (std::size_t d = 0; d < std::min(loop.ndim(), kDims); ++d) {
-      if (d < kDims - 1) to.sizes[d] = static_cast<std::uint32_t>(loop.size_at(d));
+      if (d < kDims - 1)
+        to.sizes[d] = static_cast<std::uint32_t>(loop.size_at(d) / (d == 0 ? joined_ : 1));
       for (std::size_t i = 0; i < count_; ++i) {
-        const std::int64_t stride = loop.stride_at(d, i) / items_[i];
+        const std::int64_t stride = loop.stride_at(d, i) * (d == 0 ? joined_ : 1) / items_[i];
         if (!is_small(std::abs(stride)) || !is_small(std::abs(stride) * loop.size_at(d)))
           return false;
         to.strides[at[i]][d] = static_cast<std::int32_t>(stride);
@@ -211,7 +231,7 @@ class Walk {
   std::uint32_t dims() const {
     bool is_dense = loop_->ndim() <= 1;
     for (std::size_t i = 0; i < count_; ++i)
-      is_dense = is_dense && loop_->stride_at(0, i) == items_[i];
+      is_dense = is_dense && loop_->stride_at(0, i) * joined_ == items_[i];
     return is_dense ? 0 : static_cast<std::uint32_t>(std::min(loop_->ndim(), kDims));
   }
   // Dimensions that a kernel has no room for are walked here, by a launch for each place in them.
@@ -240,6 +260,7 @@ class Walk {
   std::optional<StridedLoop> loop_;
   std::array<std::int64_t, kOperands> items_{};
   std::int64_t back_ = 0;
+  std::int64_t joined_ = 1;  // neighbours that are one element of the kernel's
   std::size_t count_ = 0;
 };
 
@@ -249,13 +270,12 @@ bool move(const Tensor& target, const Tensor* source, Move how, std::uint64_t fi
           std::uint64_t second, std::uint64_t flipped = 0) {
   VulkanBackend& backend = vulkan_backend(target.device().index);
   const bool has_integers = backend.abilities().integers;
-  const std::size_t item = target.item_size();
-  if (item == 2 && !has_integers) return false;
   Arguments arguments = {};
   const Tensor* both[] = {&target, source};
-  const Walk walk(backend, std::span(both, source == nullptr ? 1 : 2), flipped);
-  if (!walk.fill_in(arguments, {0, 1})) return false;
+  Walk walk(backend, std::span(both, source == nullptr ? 1 : 2), flipped);
   const bool counts_places = how == Move::kLower || how == Move::kUpper;
+  const std::size_t item = counts_places ? target.item_size() : walk.join_neighbours();
+  if ((item == 2 && !has_integers) || !walk.fill_in(arguments, {0, 1})) return false;
   if (counts_places && walk.launches() > 1) return false;
   arguments.first = how == Move::kCopy ? static_cast<std::uint64_t>(walk.back()) : first;
   arguments.second = second;
@@ -337,8 +357,9 @@ bool flip(const Tensor& target, const Tensor& source, std::uint64_t flipped) {
 bool fill(const Tensor& target, const Scalar& value) {
   std::uint64_t bytes[2] = {};
   visit_any_dtype(target.dtype(), [&]<typename T>() {
-    const T element = value.to<T>();
-    std::memcpy(bytes, &element, sizeof element);
+    std::array<T, 16 / sizeof(T)> elements;
+    elements.fill(value.to<T>());
+    std::memcpy(bytes, elements.data(), sizeof elements);
   });
   return move(target, nullptr, Move::kFill, bytes[0], bytes[1]);
 }
