@@ -1,9 +1,13 @@
 // Products and convolutions on a Vulkan device, of sizes for which kernels are not made.
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "ops/reference.h"
 #include "support/vulkan.h"
+#include "tenon/autograd/autograd.h"
 #include "tenon/ops/operators.h"
+#include "tenon/tensor/print.h"
 #include "tenon/tensor/random.h"
 
 namespace tenon {
@@ -50,6 +54,41 @@ TEST_F(VulkanProducts, ProductsAndConvolutionsOfSizesThatNeedPaddingAreTheHosts)
   both("groups", numbers({2, 8, 11, 13}), numbers({12, 2, 3, 5}), in_groups(4, 2));
   both("kernels of one", numbers({3, 32, 20, 20}), numbers({48, 32, 1, 1}),
        [](const Tensor& a, const Tensor& w) { return ops::conv2d(a, w); });
+}
+
+TEST_F(VulkanProducts, GradientsOfConvolutionsAreTheHosts) {
+  Generator generator(5);
+  const auto numbers = [&](IntList sizes) {
+    return ops::round(ops::mul(randn(sizes, DType::kF32, generator), 2.0));
+  };
+  const auto both = [&](const Tensor& images, const Tensor& weight, const ops::ConvOptions& o,
+                        bool transposed = false) {
+    const auto call = [&](const Tensor& a, const Tensor& w) {
+      return transposed ? ops::conv_transpose2d(a, w, {}, o) : ops::conv2d(a, w, {}, o);
+    };
+    const Tensor gradient = numbers(call(images, weight).sizes());
+    const auto gradients = [&](Device device) {
+      const Tensor a = to(images, device).detach().set_requires_grad(true);
+      const Tensor w = to(weight, device).detach().set_requires_grad(true);
+      autograd::backward(call(a, w), to(gradient, device));
+      return std::pair(testing::values(a.grad()), testing::values(w.grad()));
+    };
+    EXPECT_EQ(gradients(kVulkan), gradients({})) << to_string(weight.sizes());
+  };
+  for (const std::int64_t width : {4, 7, 16, 30}) {  // with and without columns of zeros
+    both(numbers({3, 5, 6, width}), numbers({35, 5, 3, 3}), {.padding = 1});
+    both(numbers({2, 19, 9, width}), numbers({4, 19, 3, 3}), {.padding = 1});
+  }
+  both(numbers({40, 2, 44, 44}), numbers({3, 2, 3, 3}), {.padding = 1});  // launches that add
+  both(numbers({2, 8, 12, 12}), numbers({12, 8, 5, 5}), {.padding = 2});
+  both(numbers({2, 8, 12, 10}), numbers({12, 8, 3, 2}), {.padding = {1, 0}, .dilation = 2});
+  both(numbers({2, 8, 12, 12}), numbers({12, 8, 3, 3}), {.stride = 2, .padding = 1});
+  both(numbers({2, 8, 12, 12}), numbers({12, 8, 3, 3}), {.padding = 3});  // beyond the kernel
+  both(numbers({2, 8, 12, 12}), numbers({12, 8, 1, 1}), {});
+  both(numbers({2, 8, 12, 12}), numbers({12, 2, 3, 3}), {.padding = 1, .groups = 4});
+  both(numbers({2, 12, 8, 8}), numbers({12, 1, 3, 3}), {.padding = 1, .groups = 12});
+  both(numbers({2, 6, 7, 8}), numbers({6, 4, 3, 3}), {.padding = 1, .groups = 2}, true);
+  both(numbers({2, 6, 7, 8}), numbers({6, 4, 3, 3}), {.stride = 2, .output_padding = 1}, true);
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 #include "tenon/ops/conv_device.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tenon/ops/binary.h"
 #include "tenon/ops/matmul.h"
+#include "tenon/ops/shape.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
@@ -101,9 +103,33 @@ bool convolve_on_device(const Tensor& out, const Tensor& a, const Tensor& weight
   return true;
 }
 
+namespace {
+
+// With a stride of one the transpose is itself a convolution, by kernels that run backwards. False
+// where it is another one.
+bool convolve_backwards(const Tensor& out, const Tensor& a, const Tensor& weight,
+                        const Tensor& bias, vulkan::Windows w, std::int64_t groups) {
+  const Pair beyond{w.dilation.height * (w.kernel.height - 1) - w.padding.height,
+                    w.dilation.width * (w.kernel.width - 1) - w.padding.width};
+  if (w.stride.height != 1 || w.stride.width != 1 || beyond.height < 0 || beyond.width < 0)
+    return false;
+  const IntList sizes = weight.sizes();  // [filters, channels of a group, kernel]
+  const Tensor of_groups =
+      weight.view({groups, sizes[0] / groups, sizes[1], sizes[2], sizes[3]}).transpose(1, 2);
+  const Tensor turned = ops::flip(of_groups, {3, 4})
+                            .view({groups * sizes[1], sizes[0] / groups, sizes[2], sizes[3]});
+  w.padding = beyond;
+  std::swap(w.height, w.out_height);
+  std::swap(w.width, w.out_width);
+  return convolve_on_device(out, a, turned, bias, w, groups);
+}
+
+}  // namespace
+
 bool convolve_transposed_on_device(const Tensor& out, const Tensor& a, const Tensor& weight,
                                    const Tensor& bias, const vulkan::Windows& w,
                                    std::int64_t groups) {
+  if (convolve_backwards(out, a, weight, bias, w, groups)) return true;
   const Columns columns(w, out.size(1), groups);
   const std::int64_t channels = a.size(1) / groups;
   const std::int64_t step = columns.images_at_once(a.item_size(), channels);
@@ -123,6 +149,7 @@ bool convolve_transposed_on_device(const Tensor& out, const Tensor& a, const Ten
 
 bool correlate_on_device(const Tensor& out, const Tensor& gradient, const Tensor& a,
                          const vulkan::Windows& w, std::int64_t groups) {
+  if (groups == 1 && vulkan::correlate(out, gradient, a, w)) return true;
   const Columns columns(w, a.size(1), groups);
   const std::int64_t filters = out.size(0) / groups;
   const std::int64_t step = columns.images_at_once(a.item_size(), filters);

@@ -37,6 +37,8 @@ bool windows(WindowWork, const Tensor&, const Tensor&, const Windows&, std::int6
   return false;
 }
 
+bool correlate(const Tensor&, const Tensor&, const Tensor&, const Windows&) { return false; }
+
 bool convolve(const Tensor&, const Tensor&, const Tensor&, const Windows&) { return false; }
 
 bool update(UpdateKind, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,

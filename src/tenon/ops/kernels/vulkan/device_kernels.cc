@@ -64,13 +64,9 @@ bool has_pairs(std::uint64_t address, std::int64_t along, std::int64_t along_str
          address % 8 == 0;
 }
 
-// Whether the kernels for subgroups of 8 lanes run, and pay. They take more registers than a GPU
-// has for an invocation.
 bool takes_lanes(const VulkanBackend& backend, const MatmulArguments& u, std::int64_t batch) {
   constexpr std::int64_t kLeastWork = 1 << 19;  // their pipelines take long to make
-  const VulkanAbilities& has = backend.abilities();
-  return has.on_host && has.lanes == 8 && has.integers &&
-         std::int64_t{u.m} * u.n * u.k * batch >= kLeastWork;
+  return has_lanes(backend) && std::int64_t{u.m} * u.n * u.k * batch >= kLeastWork;
 }
 
 std::array<std::uint32_t, 3> lanes_groups(const MatmulArguments& u, std::int64_t batch) {
@@ -234,10 +230,14 @@ namespace {
 
 bool is_one(const ops::Pair& p) { return p.height == 1 && p.width == 1; }
 
+}  // namespace
+
 bool is_three_by_three(const Windows& w) {
   return w.kernel.height == 3 && w.kernel.width == 3 && is_one(w.stride) && is_one(w.padding) &&
          is_one(w.dilation);
 }
+
+namespace {
 
 // On images with columns of zeros up to a multiple of four.
 bool convolve_padded(const Tensor& target, const Tensor& weight, const Tensor& images, Windows w) {

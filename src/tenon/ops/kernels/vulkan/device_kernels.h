@@ -24,6 +24,13 @@ inline bool may_loop(const VulkanBackend& backend, std::int64_t rounds) {
   return !backend.abilities().on_host || rounds <= 65535;
 }
 
+// Whether kernels for subgroups of 8 lanes run and pay: they take more registers than a GPU has for
+// an invocation.
+inline bool has_lanes(const VulkanBackend& backend) {
+  const VulkanAbilities& has = backend.abilities();
+  return has.on_host && has.lanes == 8 && has.integers;
+}
+
 // Strides of a matrix, in elements.
 struct MatrixStrides {
   std::int64_t row = 0;
@@ -101,6 +108,7 @@ struct Windows {
   bool is_adaptive = false;     // the places share all elements out among them
   bool counts_padding = false;  // in averages
 };
+bool is_three_by_three(const Windows& w);  // one step apart, padded by one
 enum class WindowWork : std::uint32_t {
   kToColumns,     // [channels, kernel places; images, places] of some channels
   kToImage,       // its transpose: each element's sum
@@ -120,6 +128,12 @@ bool windows(WindowWork work, const Tensor& target, const Tensor& source, const 
 // width] with a dense weight [filters, channels, kernel places]; f32. Only where columns, which it
 // does not make, would cost more.
 bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, const Windows& w);
+
+// target [filters, channels, 3, 3] = the weight's gradient from that of the places [images,
+// filters, height, width] and the images, both dense; f32. Only for windows of three by three that
+// take each element's place, and where has_lanes().
+bool correlate(const Tensor& target, const Tensor& gradient, const Tensor& images,
+               const Windows& w);
 
 // A step of an optimiser over dense tensors of one dtype, f32 or f64. The numbers are those that
 // update.comp names, 0 behind them; state that the kind has none of is undefined. The factor, an

@@ -59,10 +59,13 @@ bool windows(WindowWork work, const Tensor& target, const Tensor& source, const 
   arguments.target = address_to_write(backend, target);
   arguments.source = address_to_read(backend, source);
   if (weight.defined()) arguments.weight = address_to_read(backend, weight);
+  const bool by_fours = work == WindowWork::kToColumns && source.dtype() == DType::kF32 &&
+                        w.out_width % 4 == 0 && arguments.target % 16 == 0;
   arguments.count = static_cast<std::uint32_t>(
-      work == WindowWork::kToImage     ? images * channels * w.height * w.width
-      : work == WindowWork::kToColumns ? images * channels * w.out_height * w.out_width
-                                       : target.numel());
+      work == WindowWork::kToImage ? images * channels * w.height * w.width
+      : work == WindowWork::kToColumns
+          ? images * channels * w.out_height * w.out_width / (by_fours ? 4 : 1)
+          : target.numel());
   arguments.images = static_cast<std::int32_t>(images);
   arguments.all_channels = static_cast<std::int32_t>(all_channels);
   arguments.first_channel = static_cast<std::int32_t>(first_channel);
@@ -77,7 +80,8 @@ bool windows(WindowWork work, const Tensor& target, const Tensor& source, const 
   const std::uint32_t groups = (arguments.count + kInvocations - 1) / kInvocations;
   launch(backend,
          {code,
-          {static_cast<std::uint32_t>(work), w.is_adaptive ? 1u : 0u, w.counts_padding ? 1u : 0u}},
+          {static_cast<std::uint32_t>(work), w.is_adaptive ? 1u : 0u, w.counts_padding ? 1u : 0u,
+           by_fours ? 1u : 0u}},
          arguments, {std::min(groups, kMostGroups), 1, 1});
   return true;
 }

@@ -9,10 +9,11 @@ layout(local_size_x = 64) in;
 layout(constant_id = 0) const uint kWork = 0;      // WindowWork in device_kernels.h
 layout(constant_id = 1) const uint kAdaptive = 0;  // 1: places share all elements out among them
 layout(constant_id = 2) const uint kCountPadding = 0;
+layout(constant_id = 3) const uint kByFours = 0;  // 1: columns are made four places at once
 
 layout(push_constant, std430) uniform Arguments {
   uvec2 target, source, weight;
-  uint count;  // elements of the target; of columns, its channels' places
+  uint count;  // elements of the target; of columns, its channels' places or fours of these
   int images, all_channels;
   int first_channel, channels;  // that the columns are of; of a convolution: filters, a group's
   int height, width;
@@ -65,6 +66,43 @@ void to_columns(uint i) {
     }
   }
 }
+
+#if CLASS == 0
+float in_row(int row, bool has_row, int x) {
+  const float found = at(row + clamp(x, 0, width - 1));
+  return has_row && x >= 0 && x < width ? found : 0.0;
+}
+// The same for four neighbouring places, of rows of a multiple of four. What the first three of a
+// step have seen, the next ones see again.
+void fours_to_columns(uint i) {
+  const int row_of_fours = out_width / 4;
+  const int line = int(i) / row_of_fours, x = 4 * (int(i) - line * row_of_fours);
+  const int plane = line / out_height, y = line - plane * out_height;
+  const int channel = plane / images, image = plane - channel * images;
+  const int row_length = images * out_height * row_of_fours;
+  const int from = (image * all_channels + first_channel + channel) * height * width;
+  const int up = y * stride_height - padding_height, left = x * stride_width - padding_width;
+  const bool slides = stride_width == 1 && dilation_width == 1;
+  int to = int(i) + channel * (kernel_height * kernel_width - 1) * row_length;
+  for (int ky = 0; ky < kernel_height; ++ky) {
+    const int from_y = up + ky * dilation_height;
+    const bool has_row = from_y >= 0 && from_y < height;
+    const int row = from + (has_row ? from_y * width : 0);
+    vec4 seen = vec4(0.0);
+    for (int kx = 0; kx < kernel_width; ++kx) {
+      const int x0 = left + kx * dilation_width;
+      if (slides && kx > 0)
+        seen = vec4(seen.yzw, in_row(row, has_row, x0 + 3));
+      else
+        seen = vec4(in_row(row, has_row, x0), in_row(row, has_row, x0 + stride_width),
+                    in_row(row, has_row, x0 + 2 * stride_width),
+                    in_row(row, has_row, x0 + 3 * stride_width));
+      Fours(target).at[to] = floatBitsToUint(seen);
+      to += row_length;
+    }
+  }
+}
+#endif
 
 // The sum of what came from each element of the group's channels, in the columns' order.
 void to_image(uint i) {
@@ -184,7 +222,16 @@ void spread(uint i) {
 void main() {
   for (uint i = gl_GlobalInvocationID.x; i < count; i += gl_NumWorkGroups.x * gl_WorkGroupSize.x) {
     switch (kWork) {
+#if CLASS == 0
+      case 0:
+        if (kByFours != 0)
+          fours_to_columns(i);
+        else
+          to_columns(i);
+        break;
+#else
       case 0: to_columns(i); break;
+#endif
       case 1: to_image(i); break;
       case 5: spread(i); break;
       case 6: weigh(i); break;

@@ -1,0 +1,75 @@
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "tenon/ops/kernels/vulkan/device_kernels.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
+
+namespace tenon::vulkan {
+namespace {
+
+constexpr std::uint32_t kCode[] =
+#include "correlate_f32.spv.inc"
+    ;
+
+constexpr std::int64_t kFilters = 32, kRows = 16;  // of a group
+constexpr std::int64_t kMostSteps = 16384;  // of a launch: long sums of f32 lose places
+
+struct Arguments {
+  std::uint64_t target;
+  std::uint32_t gradient, images;
+  std::uint32_t filters, kernel_rows, count;
+  std::int32_t height, row, filling;  // C++ rounds to the alignment of the address
+};
+
+// With columns of zeros up to a multiple of four.
+Tensor padded(const Tensor& t) {
+  const std::int64_t width = t.size(3), wide = (width + 3) / 4 * 4;
+  if (width == wide) return t;
+  const Tensor to = zeros({t.size(0), t.size(1), t.size(2), wide}, t.dtype(), t.device());
+  tenon::detail::copy_elements(to.narrow(3, 0, width), t);
+  return to;
+}
+
+std::uint32_t groups_for(std::int64_t size, std::int64_t tile) {
+  return static_cast<std::uint32_t>((size + tile - 1) / tile);
+}
+
+}  // namespace
+
+bool correlate(const Tensor& target, const Tensor& gradient, const Tensor& images,
+               const Windows& w) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  VulkanBackend& backend = vulkan_backend(target.device().index);
+  const std::int64_t filters = target.size(0), kernel_rows = 3 * target.size(1);
+  const std::int64_t plane = w.height * ((w.width + 3) / 4);
+  if (target.dtype() != DType::kF32 || !is_three_by_three(w) || !has_lanes(backend) ||
+      plane > kMostSteps || 4 * plane * images.size(0) * std::max(filters, kernel_rows) > kMost)
+    return false;
+  const Tensor a = padded(gradient), b = padded(images);
+  const std::array<const void*, 2> texels = {place_to_read(a), place_to_read(b)};
+  const auto first_a = backend.texel_at(texels[0]), first_b = backend.texel_at(texels[1]);
+  if (!first_a || !first_b) return false;
+  const auto word = [](std::int64_t number) { return static_cast<std::uint32_t>(number); };
+  Arguments u = {};
+  u.target = address_to_write(backend, target);
+  u.gradient = static_cast<std::uint32_t>(*first_a);
+  u.images = static_cast<std::uint32_t>(*first_b);
+  u.filters = word(filters);
+  u.kernel_rows = word(kernel_rows);
+  u.height = static_cast<std::int32_t>(w.height);
+  u.row = static_cast<std::int32_t>(plane / w.height);
+  const std::int64_t most = kMostSteps / plane;
+  for (std::int64_t done = 0; done < images.size(0); done += most) {
+    u.count = word(std::min(most, images.size(0) - done));
+    launch(backend, {kCode, {done == 0 ? 0u : 1u}, true}, u,
+           {groups_for(kernel_rows, kRows), groups_for(filters, kFilters), 1}, texels);
+    u.gradient += word(most * filters * plane);
+    u.images += word(most * target.size(1) * plane);
+  }
+  return true;
+}
+
+}  // namespace tenon::vulkan
