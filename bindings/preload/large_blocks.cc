@@ -165,6 +165,7 @@ void LargeBlocks::release(Record& record) {
 }
 
 void* LargeBlocks::grow(void* data, std::size_t size) {
+  if (size > kMaxRequestBytes / 2) return nullptr;
   Record& old = *find(data);
   void* const moved = allocate(old.has_grown ? size + size / 2 : size, 1);
   if (moved == nullptr) return nullptr;

@@ -130,6 +130,7 @@ static void growing(void) {
   }
   CHECK(serves(block));
   CHECK(moves < 50);
+  CHECK(realloc(block, SIZE_MAX / 3 * 2 + kStep) == NULL); /* one and a half times that overflows */
   for (size_t size = kStep; size <= kMost; size += kStep)
     CHECK(all_are(block + size - kStep, kStep, (char)(size / kStep)));
   CHECK(getrusage(RUSAGE_SELF, &after) == 0);
