@@ -236,6 +236,25 @@ TEST(BackwardTest, HooksSeeAndChangeGradients) {
   EXPECT_EQ(accumulated, 2);
 }
 
+TEST(BackwardTest, SlopesAtZeroAreThere) {
+  const Tensor x = leaf({0, -0.0, 2});
+  const Tensor y = tensor<double>({1, 0.25, 0});
+  const Tensor loss = ops::binary_cross_entropy_with_logits(x, y, ops::Reduction::kSum);
+  const Tensor slope = grad({loss}, {x}, {}, {.create_graph = true})[0];
+  const double sigma = 1 / (1 + std::exp(-2.0));
+  const Values slopes = values(slope);
+  EXPECT_DOUBLE_EQ(slopes[0], -0.5);
+  EXPECT_DOUBLE_EQ(slopes[1], 0.25);
+  EXPECT_NEAR(slopes[2], sigma, 1e-15);
+  backward(ops::sum(slope));
+  EXPECT_DOUBLE_EQ(values(x.grad())[0], 0.25);
+
+  const Tensor a = leaf({0, 3}), b = leaf({0, 4});
+  backward(ops::sum(ops::atan2(a, b)));
+  EXPECT_EQ(values(a.grad()), (Values{0, 0.16}));
+  EXPECT_EQ(values(b.grad()), (Values{0, -0.12}));
+}
+
 TEST(BackwardTest, RefusalsSayWhatToDo) {
   const Tensor plain = tensor<double>({1});
   EXPECT_NE(refusal([&] { backward(plain); }).find("set_requires_grad"), std::string::npos);

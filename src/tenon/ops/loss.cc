@@ -342,8 +342,8 @@ Tensor detail::huber_loss(const Tensor& a, const Tensor& b, Reduction reduction,
 
 Tensor detail::bce_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction) {
   // max(x, 0) - x y + log(1 + exp(-|x|)), which overflows nowhere.
-  const Tensor losses = add(sub(relu(logits), mul(logits, target)), log1p(exp(neg(abs(logits)))));
-  return reduced(losses, reduction);
+  const Tensor smooth = log_sigmoid(abs(logits));
+  return reduced(sub(sub(relu(logits), mul(logits, target)), smooth), reduction);
 }
 
 }  // namespace tenon::ops

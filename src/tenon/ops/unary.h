@@ -195,7 +195,7 @@ inline Tensor hardtanh(const Tensor& a, double low = -1, double high = 1) {
 }
 // min(max(x, low), high). Either bound may be absent; throws InvalidArgument without both. A bound
 // of higher kind than the tensor's raises its dtype: an integer tensor with bounds of 0.5 becomes
-// floating point.
+// floating point. A bound that is NaN makes all NaN.
 Tensor clamp(const Tensor& a, std::optional<Scalar> low, std::optional<Scalar> high = std::nullopt);
 
 }  // namespace tenon::ops

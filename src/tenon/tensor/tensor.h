@@ -169,8 +169,8 @@ class Tensor {
   Tensor operator[](std::int64_t index) const { return select(0, index); }
   Tensor operator[](std::initializer_list<TensorIndex> indices) const;
   Tensor index(std::span<const TensorIndex> indices) const;  // as many as there are
-  // t[{indices}] = values, broadcast and converted. With `accumulate`, adds to what is there, once
-  // for each time an element is chosen.
+  // t[{indices}] = values, broadcast and converted; they may have more dimensions, of one element
+  // each. With `accumulate`, adds to what is there, once for each time an element is chosen.
   const Tensor& index_put_(std::initializer_list<TensorIndex> indices, const Tensor& values,
                            bool accumulate = false) const;
   const Tensor& index_put_(std::span<const TensorIndex> indices, const Tensor& values,

@@ -101,14 +101,20 @@ Tensor of_larger(const Tensor& g, const Tensor& larger, const Tensor& smaller) {
   return masked_fill(where(eq(larger, smaller), g * 0.5, g), lt(larger, smaller), 0);
 }
 
+// t / (a^2 + b^2), and t where that is zero: of (0, 0), which has no angle, the gradient is zero.
+Tensor over_length(const Tensor& t, const Tensor& a, const Tensor& b) {
+  const Tensor length = square(a) + square(b);
+  return ops::div(t, masked_fill(length, eq(length, 0), 1));
+}
+
 TENON_FORMULAS(add, 0, 0, g, g)
 TENON_FORMULAS(sub, 0, 0, g, neg(g))
 TENON_FORMULAS(mul, 2, 1, ops::mul(g, b), ops::mul(g, a))
 TENON_FORMULAS(div, 2, 3, ops::div(g, b), neg(ops::div(ops::mul(g, ops::div(a, b)), b)))
 TENON_FORMULAS(maximum, 3, 3, of_larger(g, a, b), of_larger(g, b, a))
 TENON_FORMULAS(minimum, 3, 3, of_larger(g, neg(a), neg(b)), of_larger(g, neg(b), neg(a)))
-TENON_FORMULAS(atan2, 3, 3, ops::mul(g, ops::div(b, square(a) + square(b))),
-               ops::mul(g, ops::div(neg(a), square(a) + square(b))))
+TENON_FORMULAS(atan2, 3, 3, ops::mul(g, over_length(b, a, b)),
+               ops::mul(g, neg(over_length(a, a, b))))
 TENON_FORMULAS(fmod, 2, 2, g, neg(ops::mul(g, trunc(ops::div(a, b)))))
 TENON_FORMULAS(remainder, 2, 2, g, neg(ops::mul(g, floor(ops::div(a, b)))))
 TENON_FORMULAS(nothing, 0, 0, zeros_like(g), zeros_like(g))

@@ -107,6 +107,35 @@ class PairLossNode final : public NodeOf<2> {
   double delta_ = 0;
 };
 
+// sigmoid(x) - y: what the forward formula is made of has no slope at 0.
+class BinaryCrossEntropyNode final : public NodeOf<2> {
+ public:
+  const char* name() const override { return "binary_cross_entropy_with_logits"; }
+  void save(std::uint32_t, const Tensor& logits, const Tensor& target, Reduction reduction) {
+    logits_.save(logits);
+    target_.save(target);
+    reduction_ = reduction;
+  }
+  void release_saved() override {
+    logits_.release();
+    target_.release();
+  }
+  void backward(const BackwardCall& call) override {
+    const Tensor x = logits_.get(*this), y = target_.get(*this);
+    const std::int64_t count = numel_of(broadcast_sizes(x.sizes(), y.sizes(), name()));
+    const Tensor share = reduction_ == Reduction::kMean
+                             ? ops::mul(call.grad(), 1 / static_cast<double>(count))
+                             : call.grad();
+    if (call.wants(0))
+      call.out[0] = match(ops::mul(sub(sigmoid(x), y), share), x.sizes(), x.dtype());
+    if (call.wants(1)) call.out[1] = match(neg(ops::mul(x, share)), y.sizes(), y.dtype());
+  }
+
+ private:
+  SavedTensor logits_, target_;
+  Reduction reduction_ = Reduction::kMean;
+};
+
 class CrossEntropyNode final : public NodeOf<2> {
  public:
   const char* name() const override { return "cross_entropy"; }
@@ -255,6 +284,7 @@ void install_loss() {
   set_derivative<ops::op::mse_loss, PairLossNode<Mse>>();
   set_derivative<ops::op::l1_loss, PairLossNode<L1>>();
   set_derivative<ops::op::huber_loss, PairLossNode<Huber>>();
+  set_derivative<ops::op::binary_cross_entropy_with_logits, BinaryCrossEntropyNode>();
   set_derivative<ops::op::cross_entropy, CrossEntropyNode>();
 }
 
