@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "tenon/base/byte_size.h"
 #include "tenon/lab/replayer.h"
@@ -84,6 +85,13 @@ class Finder {
     return blocks_[block].category == category;
   }
 
+  // Sizes with blocks of the category, from `least_bytes` on, so many times smaller.
+  auto smaller(Category category, std::uint64_t times, std::uint64_t least_bytes = 0) const {
+    return [=, this](std::uint32_t block, std::uint64_t bytes) {
+      return is(block, category) && bytes >= least_bytes ? bytes / times : bytes;
+    };
+  }
+
   template <typename SizeOf>
   void add(std::string what, std::string how, SizeOf&& size_of) {
     Change change;
@@ -154,9 +162,7 @@ class Finder {
     add("keep the optimizer's state in 8 bits",
         "bitsandbytes.optim.Adam8bit or torchao's, if the state has 32 bits now; the what-if makes "
         "state blocks of 16 KiB and more a quarter as large",
-        [&](std::uint32_t block, std::uint64_t bytes) {
-          return is(block, Category::kOptimizerState) && bytes >= 16 * kKiB ? bytes / 4 : bytes;
-        });
+        smaller(Category::kOptimizerState, 4, 16 * kKiB));
   }
 
   void fused_step() {
@@ -209,14 +215,14 @@ class Finder {
         [&](std::uint32_t block, std::uint64_t bytes) {
           if (is(block, Category::kLoss)) return bytes / 8;
           const bool of_loss = is(block, Category::kGradients) && blocks_[block].of_site != 0 &&
-                               bytes >= kMiB && loss_sites().count(blocks_[block].of_site) != 0;
+                               bytes >= kMiB && loss_sites().contains(blocks_[block].of_site);
           return of_loss ? bytes / 8 : bytes;
         });
   }
-  const std::map<std::uint32_t, bool>& loss_sites() {
+  const std::set<std::uint32_t>& loss_sites() {
     if (loss_sites_.empty())
       for (std::uint32_t block = 0; block < trace_.blocks; ++block)
-        if (is(block, Category::kLoss)) loss_sites_[lives_[block].site] = true;
+        if (is(block, Category::kLoss)) loss_sites_.insert(lives_[block].site);
     return loss_sites_;
   }
 
@@ -231,9 +237,7 @@ class Finder {
     } else {
       add("keep keys and values in half the bytes",
           "an 8-bit cache instead of 16 bits (kv_cache_dtype=fp8, QuantizedCache), or a page table",
-          [&](std::uint32_t block, std::uint64_t size) {
-            return is(block, Category::kCaches) ? size / 2 : size;
-          });
+          smaller(Category::kCaches, 2));
     }
   }
 
@@ -241,9 +245,7 @@ class Finder {
     if (trains_ || bytes_of(Category::kWeights) * 3 < peak_) return;
     add("load the weights in half the bytes",
         "bfloat16 instead of float32, or 8 bits instead of 16 (load_in_8bit, torchao)",
-        [&](std::uint32_t block, std::uint64_t bytes) {
-          return is(block, Category::kWeights) ? bytes / 2 : bytes;
-        });
+        smaller(Category::kWeights, 2));
   }
 
   void half_batch() {
@@ -252,7 +254,6 @@ class Finder {
         case Category::kActivations:
         case Category::kInputs:
         case Category::kLoss:
-          return true;
         case Category::kCaches:
           return true;
         case Category::kTemporaries:
@@ -324,9 +325,7 @@ class Finder {
   void workspaces() {
     if (bytes_of(Category::kWorkspaces) * 20 < peak_) return;
     add("make cuBLAS's workspaces smaller", "CUBLAS_WORKSPACE_CONFIG=:16:8 (products get slower)",
-        [&](std::uint32_t block, std::uint64_t bytes) {
-          return is(block, Category::kWorkspaces) && bytes >= kMiB ? bytes / 64 : bytes;
-        });
+        smaller(Category::kWorkspaces, 64, kMiB));
   }
 
   bool ran_expandable() const {
@@ -401,7 +400,7 @@ class Finder {
   std::uint64_t peak_ = 0;
   bool trains_ = false;
   Layers layers_;
-  std::map<std::uint32_t, bool> loss_sites_;
+  std::set<std::uint32_t> loss_sites_;
   std::vector<Change> changes_;
 };
 

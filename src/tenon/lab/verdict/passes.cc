@@ -168,12 +168,10 @@ void passes_by_shape(const Trace& trace, std::span<const Lifetime> lives, Passes
       passes.setup_end = std::min(passes.setup_end, life.alloc);
   for (std::uint32_t block = 0; block < trace.blocks; ++block) {
     const std::uint32_t at = lives[block].alloc;
-    const auto run = std::upper_bound(
-        passes.backward.begin(), passes.backward.end(), at,
-        [](std::uint32_t event, const Stretch& stretch) { return event < stretch.end; });
+    const Stretch* run = stretch_at_or_after(passes.backward, at);
     if (block >= trace.early_blocks)
       passes.doing[block] =
-          run != passes.backward.end() && at >= run->begin ? Doing::kBackward : Doing::kForward;
+          run != nullptr && at >= run->begin ? Doing::kBackward : Doing::kForward;
   }
 }
 
