@@ -13,11 +13,11 @@ namespace tenon {
 //   1. the innermost AllocatorGuard of this thread for this very device
 //   2. set_device_allocator: what the program registered for this very device
 //   3. set_allocator: what the program registered for the device's kind
-//   4. Tenon's own: get_default_cpu_allocator() (cpu/), cuda_allocator(index) (cuda/)
+//   4. Tenon's own: get_default_cpu_allocator(), cuda_allocator(index), vulkan_allocator(index)
 //
 // Nothing else changes the answer; making a tensor does not. Throws InvalidArgument with the remedy
 // (register one) for a kind of device without an allocator of Tenon's, and DeviceError if there is
-// no such CUDA device. Thread-safe. O(devices with a guard on this thread), two atomic loads.
+// no such device. Thread-safe. O(devices with a guard on this thread), two atomic loads.
 Allocator* current_allocator(Device device);
 
 // The first step alone; null without a guard. For handing a thread's choice on to the threads that
