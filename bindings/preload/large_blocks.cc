@@ -164,6 +164,20 @@ void LargeBlocks::release(Record& record) {
   errno = saved_errno;
 }
 
+bool LargeBlocks::give_back() {
+  HostAllocator* const ready = allocator();
+  if (ready == nullptr || inside) return false;
+  const Inside here;
+  const int saved_errno = errno;
+  try {
+    ready->trim();
+  } catch (const std::exception&) {
+    // What went back is back.
+  }
+  errno = saved_errno;
+  return true;
+}
+
 void* LargeBlocks::grow(void* data, std::size_t size) {
   if (size > kMaxRequestBytes / 2) return nullptr;
   Record& old = *find(data);

@@ -56,6 +56,9 @@ class LargeBlocks {
   // Moves one of ours to where there is room for a larger size. Null: nothing happened.
   static void* grow(void* data, std::size_t size);
 
+  // What Tenon keeps idle goes back to the system. False: it keeps nothing.
+  static bool give_back();
+
   // Null when nothing was ever served.
   static HostAllocator* allocator() { return allocator_.load(std::memory_order_acquire); }
 

@@ -19,17 +19,27 @@ namespace below = tenon::preload::below;
 
 bool is_power_of_two(std::size_t number) { return number != 0 && (number & (number - 1)) == 0; }
 
+// What the allocator below gives; where it has nothing, with the memory that Tenon kept idle.
+template <typename Ask>
+void* from_below(Ask&& ask) {
+  void* data = ask();
+  if (data == nullptr && LargeBlocks::give_back()) data = ask();
+  return data;
+}
+
 // Null and errno when there is no memory.
 void* allocate_aligned(std::size_t alignment, std::size_t size) {
   if (size >= kLeastBytes)
     if (void* data = LargeBlocks::allocate(size, alignment)) return data;
-  return below::aligned(alignment < sizeof(void*) ? sizeof(void*) : alignment, size);
+  return from_below([&] {
+    return below::aligned(alignment < sizeof(void*) ? sizeof(void*) : alignment, size);
+  });
 }
 
 // One of the two sizes is large, or the block is ours: it may have to cross the border.
 void* move(void* data, std::size_t old_size, std::size_t size) {
   void* moved = size >= kLeastBytes ? LargeBlocks::allocate(size, 1) : nullptr;
-  if (moved == nullptr) moved = below::malloc(size);
+  if (moved == nullptr) moved = from_below([&] { return below::malloc(size); });
   if (moved == nullptr) return nullptr;
   std::memcpy(moved, data, old_size < size ? old_size : size);
   return moved;
@@ -49,7 +59,7 @@ TENON_EXPORT int tenon_preload_serves(const void* data) {
 TENON_EXPORT void* malloc(std::size_t size) {
   if (size >= kLeastBytes)
     if (void* data = LargeBlocks::allocate(size, 1)) return data;
-  return below::malloc(size);
+  return from_below([&] { return below::malloc(size); });
 }
 
 TENON_EXPORT void free(void* data) {
@@ -62,14 +72,16 @@ TENON_EXPORT void* calloc(std::size_t count, std::size_t size) {
   std::size_t bytes = 0;
   if (!__builtin_mul_overflow(count, size, &bytes) && bytes >= kLeastBytes)
     if (void* data = LargeBlocks::allocate_zeroed(bytes)) return data;
-  return below::calloc(count, size);  // also says what is wrong with a product that overflows
+  // Also says what is wrong with a product that overflows.
+  return from_below([&] { return below::calloc(count, size); });
 }
 
 TENON_EXPORT void* realloc(void* data, std::size_t size) {
   if (data == nullptr) return malloc(size);
   const std::size_t ours = LargeBlocks::size_of(data);
   if (ours == 0) {
-    if (size < kLeastBytes) return below::realloc(data, size);
+    if (size == 0) return below::realloc(data, size);  // which frees it
+    if (size < kLeastBytes) return from_below([&] { return below::realloc(data, size); });
     const std::size_t old_size = below::usable_size(data);
     if (old_size == 0) return below::realloc(data, size);  // it does not say
     void* const moved = LargeBlocks::allocate(size, 1);

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <vector>
 
 #include "tenon/base/align.h"
 #include "tenon/base/byte_size.h"
@@ -120,6 +123,34 @@ TEST(HostBackend, KeepsToItsLimitAndSpendsTheCacheFirst) {
   EXPECT_LE(host.memory().free_bytes, 0u);
   host.release_pages(*pages);
   EXPECT_EQ(host.held_bytes(), 6 * kMiB);
+}
+
+// As under ulimit -v: addresses that the cache holds serve segments that none of it fits.
+TEST(HostBackend, TheCacheGivesAddressesBackWhereTheSystemLacksThem) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer needs terabytes of addresses";
+#endif
+  const pid_t child = ::fork();
+  if (child == 0) {
+    HostBackend host;
+    std::vector<Segment> segments;
+    for (int i = 0; i < 10; ++i) segments.push_back(host.allocate_segment(32 * kMiB).value());
+    rlimit addresses = {};
+    ::getrlimit(RLIMIT_AS, &addresses);
+    std::uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    addresses.rlim_cur = pages * os::page_size() + 16 * kMiB;
+    ::setrlimit(RLIMIT_AS, &addresses);
+    bool refused = !host.allocate_segment(128 * kMiB) && !host.reserve_address(128 * kMiB);
+    for (const Segment& segment : segments) host.free_segment(segment);
+    const bool served = host.allocate_segment(128 * kMiB).has_value();
+    segments = {host.allocate_segment(64 * kMiB).value()};
+    host.free_segment(segments[0]);
+    ::_exit(refused && served && host.reserve_address(160 * kMiB) ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(HostBackend, AnotherProcessSeesExportedPages) {

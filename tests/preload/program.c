@@ -130,12 +130,33 @@ static void growing(void) {
   }
   CHECK(serves(block));
   CHECK(moves < 50);
-  CHECK(realloc(block, SIZE_MAX / 3 * 2 + kStep) == NULL); /* one and a half times that overflows */
+  volatile size_t too_much = SIZE_MAX / 3 * 2 + kStep; /* one and a half times that overflows */
+  CHECK(realloc(block, too_much) == NULL);
   for (size_t size = kStep; size <= kMost; size += kStep)
     CHECK(all_are(block + size - kStep, kStep, (char)(size / kStep)));
   CHECK(getrusage(RUSAGE_SELF, &after) == 0);
   CHECK(after.ru_maxrss - before.ru_maxrss < kMost / 1024 * 5 / 4); /* in KiB */
   free(block);
+}
+
+/* Under ulimit -v, which the test sets: what was freed serves larger blocks, and small ones. */
+static void few_addresses(void) {
+  enum { kMost = 100, kBytes = 20 << 20, kSmallBytes = 1000 };
+  char* blocks[kMost];
+  int count = 0;
+  while (count < kMost && (blocks[count] = malloc(kBytes)) != NULL) ++count;
+  CHECK(count >= 6 && count < kMost && serves(blocks[0]));
+  for (int i = 0; i < count; ++i) free(blocks[i]);
+  char* const large = malloc(5 * (size_t)kBytes);
+  CHECK(large != NULL);
+  free(large);
+  char* first = NULL; /* of a list: each has the next one's address */
+  for (size_t bytes = 0; bytes < 5 * (size_t)kBytes; bytes += kSmallBytes) {
+    char* const small = malloc(kSmallBytes);
+    CHECK(small != NULL);
+    memcpy(small, &first, sizeof(first));
+    first = small;
+  }
 }
 
 /* How many of the 64 pages from there on are in memory. */
@@ -437,7 +458,7 @@ int main(int argc, char** argv) {
     const char* name;
     void (*run)(void);
   } cases[] = {{"border", border}, {"aligned", aligned}, {"reallocate", reallocate},
-               {"growing", growing},
+               {"growing", growing}, {"few_addresses", few_addresses},
                {"zeroed", zeroed}, {"zeroed_places", zeroed_places}, {"threads", threads},
                {"forks", forks},   {"late", late},     {"plugin", plugin},
                {"random", random_use}, {"churn", churns}, {"family", family},

@@ -153,7 +153,12 @@ std::optional<Segment> HostBackend::allocate_segment(std::uint64_t size_bytes, M
   if (!range) {
     if (!make_room(wanted)) return std::nullopt;
     const bool huge = wanted >= kHugePageBytes;
-    void* base = os::allocate(wanted, huge ? kHugePageBytes : os::page_size());
+    const std::uint64_t alignment = huge ? kHugePageBytes : os::page_size();
+    void* base = os::allocate(wanted, alignment);
+    if (base == nullptr) {  // the system lacks addresses, as under ulimit -v: the cache has some
+      purge_above(0);
+      base = os::allocate(wanted, alignment);
+    }
     if (base == nullptr) return std::nullopt;
     if (huge && options_.huge_pages) os::ask_for_huge_pages(base, wanted);
     range = SegmentCache::Range{base, wanted};
@@ -182,6 +187,10 @@ std::optional<AddressRange> HostBackend::reserve_address(std::uint64_t size_byte
   table_.require_range_size(size_bytes);
   if (size_bytes > kMaxRequestBytes) return std::nullopt;
   void* base = os::reserve(size_bytes, kHugePageBytes);
+  if (base == nullptr) {  // as above
+    purge_above(0);
+    base = os::reserve(size_bytes, kHugePageBytes);
+  }
   if (base == nullptr) return std::nullopt;
   const AddressRange range{reinterpret_cast<std::uintptr_t>(base), size_bytes};
   table_.add_range(range);
