@@ -10,6 +10,8 @@
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
 #include "tenon/ops/operators.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/random.h"
 
 namespace tenon {
 namespace {
@@ -244,6 +246,16 @@ TEST(ScanTest, RunningSumsAndOrder) {
   EXPECT_THROW(ops::topk(mixed, 6), InvalidArgument);
   EXPECT_EQ(ops::sort(full({}, 3)).first.dim(), 0);
   EXPECT_EQ(ops::cumsum(zeros({2, 0}), 1).numel(), 0);
+}
+
+// Rows go several at once, columns many.
+TEST(ScanTest, EachOfManyRowsHasItsOwnSum) {
+  for (const std::int64_t rows : {1, 3, 4, 7, 70}) {
+    const Tensor t = randn({rows, 300}, DType::kF64);
+    const Tensor columns = contiguous(t.t());
+    EXPECT_EQ(values(ops::cumsum(t, 1)), values(ops::cumsum(columns, 0).t())) << rows;
+    EXPECT_EQ(values(ops::cumprod(t, 1)), values(ops::cumprod(columns, 0).t())) << rows;
+  }
 }
 
 TEST(SoftmaxTest, RowsSumToOneWhateverTheirValues) {

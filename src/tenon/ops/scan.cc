@@ -31,13 +31,19 @@ T narrowed(Wide<T> held) {
     return convert_element<T>(held);
 }
 
-template <typename T, typename Step>
-void run_row(T* out, const T* from, std::int64_t length, Step& step) {
-  Wide<T> held = Wide<T>(from[0]);
-  out[0] = from[0];
+// Along N rows at once: each step waits for the one before it, of its own row only.
+template <int N, typename T, typename Step>
+void run_rows(T* out, const T* from, std::int64_t length, Step& step) {
+  Wide<T> held[N];
+  for (int row = 0; row < N; ++row) {
+    held[row] = Wide<T>(from[row * length]);
+    out[row * length] = from[row * length];
+  }
   for (std::int64_t i = 1; i < length; ++i) {
-    held = step(held, Wide<T>(from[i]));
-    out[i] = narrowed<T>(held);
+    for (int row = 0; row < N; ++row) {
+      held[row] = step(held[row], Wide<T>(from[row * length + i]));
+      out[row * length + i] = narrowed<T>(held[row]);
+    }
   }
 }
 
@@ -78,11 +84,18 @@ Tensor running(const char* what, vulkan::Rows kind, const Tensor& a, std::int64_
   visit_dtype(result, [&]<typename T>() {
     const T* from = input.const_data_ptr<T>();
     T* target = out.data_ptr<T>();
-    lines.for_each(sizeof(T), [&](std::int64_t first, std::int64_t count) {
-      if (lines.inner == 1)
-        run_row(target + first, from + first, lines.length, step);
-      else
+    if (lines.inner != 1)
+      return lines.for_each(sizeof(T), [&](std::int64_t first, std::int64_t count) {
         run_columns(target + first, from + first, lines, count, step);
+      });
+    const std::int64_t grain = std::max<std::int64_t>(1, 16384 / lines.length);
+    parallel_for(0, lines.outer, grain, [&](std::int64_t row, std::int64_t end) {
+      constexpr int kTogether = 4;
+      for (; row + kTogether <= end; row += kTogether)
+        run_rows<kTogether>(target + row * lines.length, from + row * lines.length, lines.length,
+                            step);
+      for (; row < end; ++row)
+        run_rows<1>(target + row * lines.length, from + row * lines.length, lines.length, step);
     });
   });
   return out;
