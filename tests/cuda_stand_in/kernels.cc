@@ -1,4 +1,4 @@
-// The kernels of bench/cuda/kernels.h, as the stand-in runs them.
+// The kernels of device/cuda/stamp_kernels.h, as the stand-in runs them.
 #include "cuda_stand_in/world.h"
 
 namespace tenon::stand_in {

@@ -34,17 +34,9 @@ Verdict::State state_of(FailureReason reason) {
 }
 
 const char* doing_words(Doing doing) {
-  switch (doing) {
-    case Doing::kForward:
-      return "in the forward pass";
-    case Doing::kBackward:
-      return "in the backward pass";
-    case Doing::kStep:
-      return "in the optimizer's step";
-    case Doing::kUnknown:
-      break;
-  }
-  return "";
+  static constexpr const char* kWords[] = {"", "in the forward pass", "in the backward pass",
+                                           "in the optimizer's step"};
+  return kWords[static_cast<std::size_t>(doing)];
 }
 
 // What asked for memory last before the moment.

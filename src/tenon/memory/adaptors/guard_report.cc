@@ -11,17 +11,8 @@ namespace {
 
 // The rest of "a write ...", "an access ...".
 const char* where(GuardReport::Kind kind) {
-  switch (kind) {
-    case GuardReport::Kind::kUnderflow:
-      return "before";
-    case GuardReport::Kind::kOverflow:
-      return "past the end of";
-    case GuardReport::Kind::kUseAfterFree:
-      return "after free into";
-    case GuardReport::Kind::kDoubleFree:
-      break;
-  }
-  return "to";
+  static constexpr const char* kWhere[] = {"before", "past the end of", "after free into", "to"};
+  return kWhere[static_cast<std::size_t>(kind)];
 }
 
 // "  made at", in which phase and by whom if the program said so, and the stack.
