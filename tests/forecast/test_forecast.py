@@ -422,6 +422,33 @@ def test_fit_finds_the_largest(tmp_path, how):
         assert name in done.stdout
 
 
+def test_fit_tries_multiples(tmp_path):
+    (tmp_path / "train.py").write_text(textwrap.dedent("""
+        import torch
+        batch_size = 4
+        assert batch_size % 4 == 0, "batches of four"
+        layer = torch.nn.Linear(1024, 1024).cuda()
+        optimizer = torch.optim.SGD(layer.parameters())
+        for _ in range(3):
+            layer(torch.randn(batch_size * 1024, 1024, device="cuda")).sum().backward()
+            optimizer.step()
+    """))
+
+    def fit(*options):
+        command = [sys.executable, "-m", "tenon.fit", "train.py", "--capacity", "512MiB", *options]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+
+    plain = fit()
+    assert plain.returncode == 2 and "batch_size=1: " in plain.stderr
+    assert "batches of four" in plain.stderr and "--multiple-of" in plain.stderr
+    done = fit("--multiple-of", "4")
+    assert done.returncode == 0, done.stderr
+    found = int(done.stdout.split()[2])
+    assert "the largest multiple of 4 that fits" in done.stdout and found % 4 == 0
+    assert f"; {found + 4} does not" in done.stdout
+    assert fit("--multiple-of", "0").stderr == "tenon.fit: --multiple-of 0: give 1 or more\n"
+
+
 def test_fit_says_what_it_cannot_vary(tmp_path):
     (tmp_path / "train.py").write_text("import torch\ntorch.ones(9, device='cuda')\n")
     done = subprocess.run(

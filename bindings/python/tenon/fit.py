@@ -15,6 +15,7 @@ from typing import Dict, List, Optional, Tuple
 from tenon import _core
 from tenon._arguments import size_bytes
 from tenon.forecast import CARDS, Forecast, ForecastError
+from tenon.forecast._engine import ProgramFailed
 
 _COSTS = {
     "expandable segments": "nothing: PYTORCH_ALLOC_CONF=expandable_segments:True",
@@ -30,7 +31,8 @@ _COSTS = {
 
 
 class Fit:
-    """A search for the largest value of one number."""
+    """A search for the largest value of one number. Values are counted in multiples: 3 is the third
+    multiple that is tried."""
 
     def __init__(
         self,
@@ -44,7 +46,9 @@ class Fit:
         expandable: bool,
         ranks: int = 0,
         shard: str = "",
+        multiple: int = 1,
     ) -> None:
+        self._multiple = multiple
         self._script, self._arguments, self._vary = script, arguments, vary
         self.capacity, self._card, self._steps = capacity, card, steps
         self.expandable, self._ranks, self._shard = expandable, ranks, shard
@@ -58,18 +62,25 @@ class Fit:
             from tenon.forecast._run import run_script
 
             given = any("{}" in argument for argument in self._arguments)
-            answer = run_script(
-                self._script,
-                [part.replace("{}", str(value)) for part in self._arguments],
-                steps=self._steps,
-                card=self._card,
-                time_limit=600,
-                values={} if given else {self._vary: value},
-                changes=[part for part in (shard, change) if part],
-                ranks=self._ranks,
-            )
-            if answer.problem:
-                raise ForecastError(f"{self._vary}={value}: {answer.problem}")
+            number = value * self._multiple
+            try:
+                answer = run_script(
+                    self._script,
+                    [part.replace("{}", str(number)) for part in self._arguments],
+                    steps=self._steps,
+                    card=self._card,
+                    time_limit=600,
+                    values={} if given else {self._vary: number},
+                    changes=[part for part in (shard, change) if part],
+                    ranks=self._ranks,
+                )
+                if answer.problem:
+                    raise ProgramFailed(answer.problem)
+            except ProgramFailed as error:
+                raise ForecastError(
+                    f"{self._vary}={number}: {error} (if the script takes only some values, give "
+                    "--multiple-of N)"
+                ) from None
             self.forecasts[key] = answer
         return self.forecasts[key]
 
@@ -90,8 +101,9 @@ class Fit:
             if self.fits(guess):
                 if not high and low > 1 and self._same(low, guess):
                     raise ForecastError(
-                        f"{self._vary}={low} and {guess} need the same memory, which fits: the "
-                        "script's data or a bound of its own hold it there"
+                        f"{self._vary}={low * self._multiple} and {guess * self._multiple} need "
+                        "the same memory, which fits: the script's data or a bound of its own hold "
+                        "it there"
                     )
                 low = guess
             else:
@@ -182,6 +194,13 @@ def main(arguments: Optional[List[str]] = None) -> int:
         help="what varies; where no argument has {}, the script's global NAME",
     )
     parser.add_argument("--card", default="H100", choices=sorted(CARDS))
+    parser.add_argument(
+        "--multiple-of",
+        type=int,
+        default=1,
+        metavar="N",
+        help="try only multiples of N: batch norm needs two rows, mixing of pictures pairs",
+    )
     parser.add_argument("--steps", type=int, default=3, metavar="N")
     parser.add_argument("--expandable", action="store_true", help="under expandable segments")
     parser.add_argument(
@@ -202,6 +221,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
         except (TypeError, ValueError) as error:
             raise ForecastError(str(error)) from None
         assert capacity is not None
+        if options.multiple_of < 1:
+            raise ForecastError(f"--multiple-of {options.multiple_of}: give 1 or more")
         fit = Fit(
             options.script,
             theirs,
@@ -212,14 +233,16 @@ def main(arguments: Optional[List[str]] = None) -> int:
             expandable=options.expandable,
             ranks=options.ranks,
             shard=options.shard,
+            multiple=options.multiple_of,
         )
-        found = fit.largest()
+        found, unit = fit.largest(), options.multiple_of
         if found == 0:
-            print(f"{options.vary} = 1 does not fit on {options.card} with {size(capacity)}")
+            print(f"{options.vary} = {unit} does not fit on {options.card} with {size(capacity)}")
         else:
             print(
-                f"{options.vary} = {found} is the largest that fits on {options.card} with "
-                f"{size(capacity)}; {found + 1} does not"
+                f"{options.vary} = {found * unit} is the largest "
+                f"{f'multiple of {unit} ' if unit > 1 else ''}that fits on {options.card} with "
+                f"{size(capacity)}; {(found + 1) * unit} does not"
             )
         rows = fit.what_ifs(max(found, 1))
     except ForecastError as error:
@@ -228,7 +251,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     base = rows[0]
     print(
         f"\nat {options.vary} ="
-        f" {max(found, 1)}{'':22}{'live peak':>12}{'reserved':>12}{'saved':>12}"
+        f" {max(found, 1) * unit}{'':22}{'live peak':>12}{'reserved':>12}{'saved':>12}"
     )
     for name, live, reserved, cost in rows:
         print(

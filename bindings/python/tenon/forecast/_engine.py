@@ -25,6 +25,10 @@ class ForecastError(RuntimeError):
     """A forecast that cannot be made, in one line."""
 
 
+class ProgramFailed(ForecastError):
+    """A program that failed before it allocated anything."""
+
+
 class Ended(BaseException):
     """Ends a program that is forecast; its own handlers of exceptions are not for it."""
 

@@ -190,9 +190,9 @@ def _run(
     outcome = answer.outcome
     session = outcome.session
     if not session.recorder.actions:
-        raise ForecastError(
-            outcome.problem or f"{name} allocates nothing on a CUDA card: {outcome.ended}"
-        )
+        if outcome.problem:
+            raise _engine.ProgramFailed(outcome.problem)
+        raise ForecastError(f"{name} allocates nothing on a CUDA card: {outcome.ended}")
     return Forecast(
         name,
         session.recorder.snapshot(session.phases),
