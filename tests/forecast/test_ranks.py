@@ -207,3 +207,27 @@ def test_objects_by_name_and_a_distributed_checkpoint(tmp_path):
     found = tenon.forecast(save, ranks=8)
     assert found.problem is None, found.problem
     assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_mesh_makes_the_group_of_tensor_parallel_layers():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    def train(width, parallel):
+        model = torch.nn.Sequential(
+            torch.nn.Linear(1024, width, bias=False), torch.nn.Linear(width, 1024, bias=False)
+        ).cuda()
+        if parallel:
+            mesh = init_device_mesh("cuda", (4,))
+            parallelize_module(model, mesh, {"0": ColwiseParallel(), "1": RowwiseParallel()})
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(3):
+            model(torch.randn(64, 1024, device="cuda")).sum().backward()
+            optimizer.step()
+
+    parallel = live(tenon.forecast(train, 8192, True, ranks=4))
+    assert parallel == pytest.approx(live(tenon.forecast(train, 2048, False)), rel=0.02)

@@ -76,6 +76,7 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
     if not torch.distributed.is_available():
         return []
     import torch.distributed as dist
+    from torch.distributed import device_mesh
     from torch.distributed import distributed_c10d as c10d
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -149,6 +150,8 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
         "is_gloo_available": lambda: True,
     }
     found = [(module, name, value) for module in (dist, c10d) for name, value in functions.items()]
+    # A mesh makes the group of all processes where the program has made none.
+    found.append((device_mesh, "init_process_group", init_process_group))
     from torch import multiprocessing
 
     found.append((multiprocessing, "spawn", spawn))
