@@ -430,7 +430,8 @@ sys.exit(statuses != {0})
 
 
 def test_children_forked_while_threads_allocate_can_allocate():
-    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, timeout=600, text=True)
+    done = subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS],
+                          capture_output=True, timeout=600, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 

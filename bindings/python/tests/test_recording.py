@@ -218,8 +218,8 @@ sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 
 
 def test_a_daemon_thread_at_work_does_not_abort_the_end(trace):
-    done = subprocess.run([sys.executable, "-c", DAEMON, trace], capture_output=True, timeout=60,
-                          text=True)
+    done = subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", DAEMON, trace],
+                          capture_output=True, timeout=60, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
