@@ -158,6 +158,9 @@ TEST(BackwardTest, LeavesAndStrayViewsAreNotChangedInPlace) {
   EXPECT_NE(refusal([&] { ops::add_(a.select(0, 0), 1); }).find("leaf"), std::string::npos);
   EXPECT_EQ(values(a), (Values{1, 2}));
   const Tensor b = a * 1;
+  const Tensor row = tensor<std::int64_t>({0});
+  EXPECT_NE(refusal([&] { b.expand({2, 2}).index_put_({row}, a); }).find("share memory"),
+            std::string::npos);
   Tensor quiet;
   {
     const NoGradGuard no_grad;

@@ -4,6 +4,7 @@
 #include "tenon/autograd/meta.h"
 #include "tenon/autograd/view_record.h"
 #include "tenon/base/error.h"
+#include "tenon/tensor/geometry.h"
 
 namespace tenon::autograd {
 namespace {
@@ -65,6 +66,10 @@ void check_views_are_watched(const char* what, const Tensor& target) {
 
 void check_in_place(const char* what, const Tensor& target) {
   check_views_are_watched(what, target);
+  if (!target.is_contiguous() && !is_surely_non_overlapping(target.sizes(), target.strides()))
+    throw InvalidArgument(fmt::format(
+        "{}: the target of {} and strides {} has elements that share memory; clone it first", what,
+        described(target), to_string(target.strides())));
   const AutogradMeta* meta = meta_of(target);
   if (meta == nullptr) return;
   if (meta->made_without_grad_ && meta->grad_fn_)
