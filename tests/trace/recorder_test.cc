@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "support/temporary.h"
@@ -185,6 +186,22 @@ TEST(Recorder, AForkedChildRecordsItsOwnEventsOverWhatWasLive) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_THAT(recorder.take().events, SizeIs(3)) << "of the parent alone";
+}
+
+TEST(Recorder, AForkedChildKeepsNoFailureWhereItsParentKeepsNone) {
+  const testing::TemporaryFolder folder;
+  HostThread::watch_forks();
+  SimBackend device({.capacity_bytes = 64u << 20});
+  const auto allocator = make_policy("system", device);
+  Recorder recorder("forks", {.out_of_memory_path = folder.path() + "/oom.csv"});
+  recorder.keep_no_failure();
+  const ObserverGuard guard(allocator->observers(), recorder);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  EXPECT_THROW(allocator->allocate(100u << 20), OutOfMemory);
+  if (child == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(RecordingScope, RecordsAllocatorsThatWereThereAndThatCome) {

@@ -413,7 +413,7 @@ void Recorder::dump_failure() {
 
 void Recorder::keep_no_failure() {
   const std::lock_guard lock(mutex_);
-  dumped_ = true;
+  options_.out_of_memory_path.clear();  // also of children
 }
 
 bool Recorder::is_empty() const {

@@ -69,7 +69,7 @@ class Recorder final : public Observer, public SleepListener {
   bool is_child() const;  // forked since the recorder was made
   // What was recorded so far, as traces; it goes on being recorded.
   std::vector<Trace> peek();
-  // From here on no failure is written to out_of_memory_path.
+  // From here on no failure is written to out_of_memory_path, nor by forked children.
   void keep_no_failure();
 
  private:
@@ -101,7 +101,7 @@ class Recorder final : public Observer, public SleepListener {
 
   mutable std::mutex mutex_;
   const std::string name_;
-  const RecorderOptions options_;
+  RecorderOptions options_;
   std::vector<Event> ring_;
   std::size_t oldest_ = 0;           // once the ring is full
   std::map<Block, Event> before_;    // live when the oldest kept event came
