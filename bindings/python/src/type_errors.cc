@@ -62,6 +62,30 @@ std::string value_error(std::string_view signature, std::string_view given) {
          std::string(given.substr(last + 2));
 }
 
+// Up to the next ", ", which is taken off.
+std::string_view take_word(std::string_view& list) {
+  const std::string_view word = list.substr(0, list.find(", "));
+  list.remove_prefix(word.size() == list.size() ? word.size() : word.size() + 2);
+  return word;
+}
+
+// Whether "Allocator, int" has an int for each parameter of "allocate(self, nbytes: int) -> Array"
+// that it reaches, and no other type: then one of them is out of range.
+bool has_only_numbers(std::string_view given, std::string_view signature) {
+  const std::size_t open = signature.find('(');
+  if (open == signature.npos || !signature.substr(open + 1).starts_with("self, ")) return false;
+  std::string_view declared = signature.substr(open + 1);
+  declared = declared.substr(0, declared.find(") ->"));
+  take_word(declared);
+  take_word(given);
+  if (given.empty()) return false;
+  while (!given.empty()) {
+    const std::string_view parameter = take_word(declared);
+    if (take_word(given) != "int" || parameter.find(": int") == parameter.npos) return false;
+  }
+  return true;
+}
+
 // Empty: this is another message.
 std::string plain_message(std::string_view message) {
   const std::size_t fits = message.find(kFits);
@@ -73,7 +97,9 @@ std::string plain_message(std::string_view message) {
   const std::string signatures = signatures_of(message.substr(begin, given - begin));
   if (name.empty())
     if (std::string value = value_error(signatures, arguments); !value.empty()) return value;
-  return name + ": the arguments (" + arguments + ") do not fit " + signatures;
+  const char* const why =
+      has_only_numbers(arguments, signatures) ? ": a number is negative or too large" : "";
+  return name + ": the arguments (" + arguments + ") do not fit " + signatures + why;
 }
 
 }  // namespace

@@ -137,6 +137,13 @@ def test_another_interpreter_in_the_process_gets_an_error_or_a_module():
     assert tenon.Allocator().allocate(10).nbytes == 10
 
 
+@pytest.mark.parametrize("size, says", [(-1, True), (2**64, True), (1.5, False), ("1GiB", False)])
+def test_a_size_that_no_number_can_hold_is_called_that(size, says):
+    with pytest.raises(TypeError, match="^allocate: the arguments ") as refused:
+        tenon.Allocator("host").allocate(size)
+    assert str(refused.value).endswith(": a number is negative or too large") == says
+
+
 def test_a_dtype_that_is_no_text_is_refused():
     with pytest.raises(ValueError, match="is not known"):
         tenon.Allocator("host").empty((3,), "\ud800")
