@@ -44,6 +44,12 @@ TEST_F(VulkanProducts, ProductsAndConvolutionsOfSizesThatNeedPaddingAreTheHosts)
   for (const std::int64_t width : {6, 7, 9, 27})
     both("windows", numbers({3, 16, width, width}), numbers({40, 16, 3, 3}),
          [](const Tensor& a, const Tensor& w) { return ops::conv2d(a, w, {}, {.padding = 1}); });
+  both("columns, in fours", numbers({3, 16, 8, 8}), numbers({40, 16, 5, 5}),
+       [](const Tensor& a, const Tensor& w) { return ops::conv2d(a, w, {}, {.padding = 2}); });
+  both("columns, in fours, two apart", numbers({3, 16, 17, 16}), numbers({40, 16, 5, 3}),
+       [](const Tensor& a, const Tensor& w) {
+         return ops::conv2d(a, w, {}, {.stride = 2, .padding = {1, 1}});
+       });
   const auto in_groups = [](std::int64_t groups, std::int64_t stride) {
     return [=](const Tensor& a, const Tensor& w) {
       return ops::conv2d(a, w, to(full({12}, 1.0, DType::kF32), a.device()),

@@ -326,6 +326,8 @@ bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, 
   if (launch_window_texels(backend, u, batch, w, weight, images)) return true;
   if (is_three_by_three(w) && w.width % 4 != 0 && w.width > 4)
     return convolve_padded(target, weight, images, w);
+  constexpr std::int64_t kManyFilters = 32;  // for which columns cost less than their product
+  if (filters >= kManyFilters && w.out_width % 4 == 0) return false;
   launch(backend, {kLanesCode, {0, 0, 0, 1}}, u, lanes_groups(u, batch));
   return true;
 }
