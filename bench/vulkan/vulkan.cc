@@ -367,6 +367,15 @@ void print_products() {
       2.0 * static_cast<double>(images.numel()) * 64 * 9,
       [&] { static_cast<void>(ops::conv2d(images, weight, {}, {.padding = 1})); },
       [&] { static_cast<void>(ops::conv2d(images_there, weight_there, {}, {.padding = 1})); });
+  const auto with_gradients = [](const Tensor& of_images, const Tensor& of_weight) {
+    const Tensor a = of_images.detach().set_requires_grad(true);
+    const Tensor b = of_weight.detach().set_requires_grad(true);
+    autograd::backward(ops::conv2d(a, b, {}, {.padding = 1}), of_images);  // of the result's shape
+  };
+  print_beside_host(
+      "the same with both gradients", 3 * 2.0 * static_cast<double>(images.numel()) * 64 * 9,
+      [&] { with_gradients(images, weight); },
+      [&] { with_gradients(images_there, weight_there); });
 }
 
 void run() {
