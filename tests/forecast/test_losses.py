@@ -51,6 +51,23 @@ def test_the_formula_of_logits_writes_into_its_own_results():
     assert 0 <= live(tenon.forecast(train, real="never")) - 5 * 4 * MIB <= SLACK
 
 
+@pytest.mark.parametrize("kind", ["list", "host", "card"])
+def test_lengths_of_ctc_are_lists_or_tensors_of_either_device(kind):
+    def train():
+        layer = torch.nn.Linear(8, 6).cuda()
+        scores = layer(torch.randn(20, 4, 8, device="cuda")).log_softmax(2)
+        lengths = [[20] * 4, [5] * 4]
+        if kind != "list":
+            device = "cuda" if kind == "card" else "cpu"
+            lengths = [torch.tensor(each, device=device) for each in lengths]
+        targets = torch.randint(1, 6, (4, 5), device="cuda")
+        torch.nn.functional.ctc_loss(scores, targets, *lengths).backward()
+        shapes.append(layer.weight.grad.shape)
+
+    shapes = []
+    assert tenon.forecast(train).problem is None and shapes[-1] == (6, 8)
+
+
 def test_losses_of_nothing():
     def train():
         x = torch.rand(0, 4, device="cuda", requires_grad=True)

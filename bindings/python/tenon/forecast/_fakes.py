@@ -39,7 +39,20 @@ def replacements() -> List[Tuple[Any, str, Any]]:
             first, second, options["offs"], options["out_dtype"]
         )
 
-    return [(fakes, "_meta_grouped_mm_common", grouped_product)]
+    ctc_loss = torch.ctc_loss
+
+    def with_lengths(
+        log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *rest: Any, **more: Any
+    ) -> Any:
+        """native/LossCTC.cpp makes a tensor of the card from lengths, and not where they are fake."""
+        lengths = torch.as_tensor(target_lengths, device=log_probs.device)
+        inputs = torch.as_tensor(input_lengths)
+        return ctc_loss(log_probs, targets, inputs, lengths, *rest, **more)
+
+    return [
+        (fakes, "_meta_grouped_mm_common", grouped_product),
+        (torch, "ctc_loss", with_lengths),
+    ]
 
 
 def _gru_cell(gates: Any, more: Any, hx: Any, *_: Any) -> Any:
