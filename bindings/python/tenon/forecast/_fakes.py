@@ -1,4 +1,4 @@
-# mypy: disable-error-code="import-not-found,import-untyped"
+# mypy: disable-error-code="import-not-found,import-untyped,no-untyped-call"
 """Shapes of results for operators of the card that PyTorch has no fake for, or too strict a
 fake."""
 
@@ -42,9 +42,14 @@ def replacements() -> List[Tuple[Any, str, Any]]:
     ctc_loss = torch.ctc_loss
 
     def with_lengths(
-        log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *rest: Any, **more: Any
+        log_probs: Any,
+        targets: Any,
+        input_lengths: Any,
+        target_lengths: Any,
+        *rest: Any,
+        **more: Any,
     ) -> Any:
-        """native/LossCTC.cpp makes a tensor of the card from lengths, and not where they are fake."""
+        """native/LossCTC.cpp makes a tensor of the card from lengths, except from fake ones."""
         lengths = torch.as_tensor(target_lengths, device=log_probs.device)
         inputs = torch.as_tensor(input_lengths)
         return ctc_loss(log_probs, targets, inputs, lengths, *rest, **more)
