@@ -106,12 +106,13 @@ bool convolve_on_device(const Tensor& out, const Tensor& a, const Tensor& weight
 namespace {
 
 // With a stride of one the transpose is itself a convolution, by kernels that run backwards. False
-// where it is another one.
+// where it is another one, and on devices that would turn as many elements into columns for it.
 bool convolve_backwards(const Tensor& out, const Tensor& a, const Tensor& weight,
                         const Tensor& bias, vulkan::Windows w, std::int64_t groups) {
   const Pair beyond{w.dilation.height * (w.kernel.height - 1) - w.padding.height,
                     w.dilation.width * (w.kernel.width - 1) - w.padding.width};
-  if (w.stride.height != 1 || w.stride.width != 1 || beyond.height < 0 || beyond.width < 0)
+  if (!vulkan::reads_windows(out.device()) || w.stride.height != 1 || w.stride.width != 1 ||
+      beyond.height < 0 || beyond.width < 0)
     return false;
   const IntList sizes = weight.sizes();  // [filters, channels of a group, kernel]
   const Tensor of_groups =

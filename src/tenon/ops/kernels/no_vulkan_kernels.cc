@@ -40,6 +40,7 @@ bool windows(WindowWork, const Tensor&, const Tensor&, const Windows&, std::int6
 bool correlate(const Tensor&, const Tensor&, const Tensor&, const Windows&) { return false; }
 
 bool convolve(const Tensor&, const Tensor&, const Tensor&, const Windows&) { return false; }
+bool reads_windows(Device) { return false; }
 
 bool update(UpdateKind, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
             const UpdateNumbers&, const std::function<UpdateNumbers()>&) {

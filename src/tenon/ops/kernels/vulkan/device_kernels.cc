@@ -284,6 +284,8 @@ bool launch_window_texels(VulkanBackend& backend, MatmulArguments u, std::int64_
 
 }  // namespace
 
+bool reads_windows(Device device) { return has_lanes(vulkan_backend(device.index)); }
+
 bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, const Windows& w) {
   VulkanBackend& backend = vulkan_backend(target.device().index);
   const std::int64_t batch = images.size(0), filters = weight.size(0);

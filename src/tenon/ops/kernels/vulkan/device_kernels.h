@@ -128,6 +128,7 @@ bool windows(WindowWork work, const Tensor& target, const Tensor& source, const 
 // width] with a dense weight [filters, channels, kernel places]; f32. Only where columns, which it
 // does not make, would cost more.
 bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, const Windows& w);
+bool reads_windows(Device device);  // whether it takes any
 
 // target [filters, channels, 3, 3] = the weight's gradient from that of the places [images,
 // filters, height, width] and the images, both dense; f32. Only for windows of three by three that
