@@ -25,7 +25,7 @@ struct PolicyOptions {
   // For `pool` and `unified`: they grow by shares of what they hold (growth_share.h), as on each
   // device without virtual memory, not by the sizes of their documents.
   bool grows_by_shares = false;
-  // For `caching`: free blocks of one size are taken as PyTorch 2.12 does (pytorch_rules.h).
+  // For `caching`: free blocks of one size are taken as PyTorch 2.13 does (pytorch_rules.h).
   bool oldest_segment_first = false;
 };
 

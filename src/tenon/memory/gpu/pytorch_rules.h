@@ -47,7 +47,7 @@ struct CachingSettings {
   double per_process_memory_fraction = 1;
   bool expandable_segments = false;
   // Of free blocks of one size, that in the segment that was made first is taken, as PyTorch does
-  // from 2.12 on; else that at the lowest address, as up to 2.11. No key of the text sets it.
+  // from 2.13 on; else that at the lowest address, as up to 2.11. No key of the text sets it.
   bool oldest_segment_first = false;
 
   // The size of the block that serves a request of `size_bytes` > 0.
