@@ -124,20 +124,36 @@ struct Atan2 {
   }
 };
 
-// Integer division by zero gives 0, and the smallest integer by -1 itself: no trap.
+// a / b towards zero. Integer division by zero gives 0, and the smallest integer by -1 itself: no
+// trap. Integers of less than 64 bits are divided as floating-point numbers with more digits, which
+// vectors can: a quotient that is no integer lies further from one than rounding moves it.
 template <typename T>
 T safe_quotient(T a, T b) {
-  if (b == 0) return 0;
-  if constexpr (std::is_signed_v<T>)
-    if (b == -1) return static_cast<T>(-static_cast<std::make_unsigned_t<T>>(a));
-  return static_cast<T>(a / b);
+  using Unsigned = std::make_unsigned_t<T>;
+  const bool negates = std::is_signed_v<T> && b == static_cast<T>(-1);
+  const T divisor = b == 0 || negates ? T(1) : b;
+  T quotient;
+  if constexpr (sizeof(T) < 8) {
+    using Number = std::conditional_t<sizeof(T) == 4, double, float>;
+    quotient = static_cast<T>(static_cast<std::int32_t>(static_cast<Number>(a) /
+                                                        static_cast<Number>(divisor)));
+  } else {
+    quotient = a / divisor;
+  }
+  const T signed_quotient = negates ? static_cast<T>(-static_cast<Unsigned>(quotient)) : quotient;
+  return b == 0 ? T(0) : signed_quotient;
+}
+// What that leaves, modulo 2^bits; 0 for a division by zero.
+template <typename T>
+T rest_of(T a, T b, T quotient) {
+  using Wide = std::uint64_t;
+  const T rest = static_cast<T>(static_cast<Wide>(a) - static_cast<Wide>(quotient) *
+                                                           static_cast<Wide>(b));
+  return b == 0 ? T(0) : rest;
 }
 template <typename T>
 T safe_rest(T a, T b) {
-  if (b == 0) return 0;
-  if constexpr (std::is_signed_v<T>)
-    if (b == -1) return 0;
-  return static_cast<T>(a % b);
+  return rest_of(a, b, safe_quotient(a, b));
 }
 
 struct Fmod {
@@ -173,7 +189,7 @@ struct FloorDivide {
       return scalar::floor_quotient(a, b);
     } else {
       const T quotient = safe_quotient(a, b);
-      const bool down = b != 0 && safe_rest(a, b) != 0 && (a < 0) != (b < 0);
+      const bool down = rest_of(a, b, quotient) != 0 && (a < 0) != (b < 0);
       return static_cast<T>(down ? quotient - 1 : quotient);
     }
   }
