@@ -102,8 +102,9 @@ class IndexWalk {
 
   // Several at a time. False: an index does not fit.
   template <typename Visit>
-  bool visit_rows(std::int64_t begin, std::int64_t end, Visit& visit) const {
+  bool visit_rows(std::int64_t begin, std::int64_t end, Visit visit) const {
     const std::int64_t size = split_.size, step = step_, apart = strides_[dim_ - 1];
+    const std::int64_t* const values = values_;
     const std::int64_t together = kCheckedTogether / size;
     for (std::int64_t row = begin; row < end;) {
       const std::int64_t last = std::min(end, row + together);
@@ -111,25 +112,28 @@ class IndexWalk {
       for (; row < last; ++row) {
         const std::int64_t base = row * apart;
         for (std::int64_t at = row * size; at < (row + 1) * size; ++at)
-          visit(at, base + values_[at] * step);
+          visit(at, base + values[at] * step);
       }
     }
     return true;
   }
 
-  // False: an index does not fit.
+  // False: an index does not fit. Of `visit` and of members it has copies: a byte that is written
+  // might be part of those.
   template <typename Visit>
-  bool visit_strip(std::int64_t outer, std::int64_t first, std::int64_t count, Visit& visit) const {
+  bool visit_strip(std::int64_t outer, std::int64_t first, std::int64_t count, Visit visit) const {
+    const std::int64_t* const values = values_;
+    const std::int64_t step = step_;
     if (split_.inner == 1) {  // a line is a row
       const std::int64_t base = base_of(outer, first);
       const std::int64_t end = (outer + 1) * split_.size;
       for (std::int64_t at = outer * split_.size; at < end;) {
         const std::int64_t checked = std::min(end, at + kCheckedTogether);
         if (!fit(at, checked - at)) return false;
-        if (step_ == 1) {
-          for (; at < checked; ++at) visit(at, base + values_[at]);
+        if (step == 1) {
+          for (; at < checked; ++at) visit(at, base + values[at]);
         } else {
-          for (; at < checked; ++at) visit(at, base + values_[at] * step_);
+          for (; at < checked; ++at) visit(at, base + values[at] * step);
         }
       }
       return true;
@@ -141,7 +145,7 @@ class IndexWalk {
     for (std::int64_t l = 0; l < split_.size; ++l, at += split_.inner) {
       if (!fit(at, count)) return false;
       for (std::int64_t j = 0; j < count; ++j)
-        visit(at + j, bases[static_cast<std::size_t>(j)] + values_[at + j] * step_);
+        visit(at + j, bases[static_cast<std::size_t>(j)] + values[at + j] * step);
     }
     return true;
   }

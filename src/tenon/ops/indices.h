@@ -32,17 +32,22 @@ inline constexpr std::int64_t kCheckedTogether = 1024;
 template <typename T>
 void choose_elements(const char* what, T* out, const T* from, const Tensor& index,
                      std::int64_t size, std::int64_t step) {
-  const std::int64_t* at = index.const_data_ptr<std::int64_t>();
+  const std::int64_t* const indices = index.const_data_ptr<std::int64_t>();
   std::atomic<bool> all_fit{true};
   parallel_for(0, index.numel(), 16384, [&](std::int64_t begin, std::int64_t end) {
+    // Copies of their own: a byte that is written might be part of any variable of another's.
+    const std::int64_t* const at = indices;
+    const T* const source = from;
+    T* const target = out;
+    const std::int64_t apart = step;
     for (std::int64_t first = begin; first < end; first += kCheckedTogether) {
       const std::int64_t stop = std::min(end, first + kCheckedTogether);
       if (!cpu::are_indices(at + first, stop - first, size))
         return all_fit.store(false, std::memory_order_relaxed);
-      if (step == 1) {
-        for (std::int64_t i = first; i < stop; ++i) out[i] = from[at[i]];
+      if (apart == 1) {
+        for (std::int64_t i = first; i < stop; ++i) target[i] = source[at[i]];
       } else {
-        for (std::int64_t i = first; i < stop; ++i) out[i] = from[at[i] * step];
+        for (std::int64_t i = first; i < stop; ++i) target[i] = source[at[i] * apart];
       }
     }
   });
