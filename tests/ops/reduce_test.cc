@@ -229,6 +229,62 @@ TEST(ReduceTest, ArgExtremesFindTheFirst) {
   EXPECT_EQ(ops::argmax(full({}, 3)).item<std::int64_t>(), 0);
 }
 
+// The first of equal extremes, wherever it lies among vectors and stretches; the first NaN.
+TEST(ReduceTest, ArgExtremesHoldForEveryLengthAndDType) {
+  for (const DType d : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16, DType::kI64,
+                        DType::kI32, DType::kI16, DType::kI8, DType::kU8})
+    for (const std::int64_t length : {1, 2, 7, 15, 16, 17, 33, 63, 64, 65, 127, 2047, 2048, 2049,
+                                      2063, 2064, 4111, 5000}) {
+      Tensor rows = to(randint(0, 100, {9, length}), d);
+      if (is_floating(d))
+        for (const std::int64_t row : {1, 4, 8}) {
+          fill_(rows.select(0, row).select(0, length * row / 9), NAN);
+          fill_(rows.select(0, row).select(0, length - 1), NAN);
+        }
+      const std::vector<double> x = values(rows);
+      const std::vector<double> largest = values(ops::argmax(rows, 1));
+      const std::vector<double> smallest = values(ops::argmin(rows, 1));
+      for (std::int64_t r = 0; r < 9; ++r) {
+        const double* const row = x.data() + r * length;
+        std::int64_t high = 0, low = 0;
+        for (std::int64_t i = 1; i < length; ++i) {
+          if (!std::isnan(row[high]) && (row[i] > row[high] || std::isnan(row[i]))) high = i;
+          if (!std::isnan(row[low]) && (row[i] < row[low] || std::isnan(row[i]))) low = i;
+        }
+        const auto at = static_cast<std::size_t>(r);
+        EXPECT_EQ(largest[at], static_cast<double>(high)) << dtype_name(d) << " " << length;
+        EXPECT_EQ(smallest[at], static_cast<double>(low)) << dtype_name(d) << " " << length;
+      }
+    }
+}
+
+TEST(ReduceTest, LogarithmsOfSumsOverSeveralDimensionsAreThoseOfOne) {
+  const Tensor a = ops::mul(randn({32, 48, 60}), 5);
+  const double all = ops::logsumexp(a.reshape({-1}), {0}).item<float>();
+  EXPECT_NEAR(ops::logsumexp(a).item<float>(), all, 1e-5);
+  const auto same = [](const Tensor& found, const Tensor& wanted) {
+    const std::vector<double> x = values(found), y = values(wanted);
+    ASSERT_EQ(x.size(), y.size());
+    for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x[i], y[i], 1e-5);
+  };
+  same(ops::logsumexp(a, {0, 2}), ops::logsumexp(a.permute({1, 0, 2}).reshape({48, -1}), {1}));
+  same(ops::logsumexp(a, {1, 2}), ops::logsumexp(a.reshape({32, -1}), {1}));
+  same(ops::logsumexp(a.permute({2, 1, 0}), {0, 2}),
+       ops::logsumexp(a.permute({1, 2, 0}).reshape({48, -1}), {1}));
+  for (const std::int64_t length : {1, 2, 3, 31})  // short rows, turned
+    same(ops::logsumexp(a.reshape({-1})
+                            .narrow(0, 0, 2000 * length)
+                            .view({2000, length}), {1}),
+         ops::log(ops::sum(ops::exp(a.reshape({-1}).narrow(0, 0, 2000 * length)
+                                        .view({2000, length})), {1})));
+  EXPECT_EQ(ops::logsumexp(full({256, 256}, -INFINITY)).item<float>(), -INFINITY);
+  const Tensor infinite = zeros({256, 256});
+  fill_(infinite.select(0, 3).select(0, 5), INFINITY);
+  EXPECT_EQ(ops::logsumexp(infinite).item<float>(), INFINITY);
+  fill_(infinite.select(0, 200).select(0, 5), NAN);
+  EXPECT_TRUE(std::isnan(ops::logsumexp(infinite).item<float>()));
+}
+
 TEST(ScanTest, RunningSumsAndOrder) {
   const Tensor t = tensor<float>({1, 2, 3, 4, 5, 6}, {2, 3});
   EXPECT_EQ(values(ops::cumsum(t, 0)), (std::vector<double>{1, 2, 3, 5, 7, 9}));

@@ -4,9 +4,11 @@
 
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 #include "tenon/base/parallel.h"
 #include "tenon/ops/binary.h"
+#include "tenon/ops/kernels/cpu/arg_extreme.h"
 #include "tenon/ops/kernels/cpu/reduce_blocks.h"
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/select.h"
@@ -15,7 +17,6 @@
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/fallback.h"
-#include "tenon/tensor/half_rows.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::ops {
@@ -64,6 +65,24 @@ Tensor variances(const char* what, const Tensor& a, std::uint64_t dims, std::int
   return div(squares, Scalar(std::max(count, 0.0)));
 }
 
+// log(sum(exp(a))) over those dimensions, which become one, on the host. Of all elements of many in
+// two steps, the first of which has lines for several threads.
+Tensor log_sums_over(const Tensor& a, std::uint64_t dims) {
+  if (std::has_single_bit(dims)) return detail::log_sums(a, std::countr_zero(dims));
+  DimVector order, sizes;
+  for (std::int64_t d = 0; d < a.dim(); ++d)
+    if (((dims >> d) & 1) == 0) order.push_back(d), sizes.push_back(a.size(d));
+  constexpr std::int64_t kMany = 1 << 16, kMostLines = 64;
+  const bool has_lines = sizes.empty() && a.numel() >= kMany;
+  if (has_lines) sizes.push_back(std::gcd(a.numel(), kMostLines));
+  for (std::int64_t d = 0; d < a.dim(); ++d)
+    if (((dims >> d) & 1) != 0) order.push_back(d);
+  sizes.push_back(reduced_count(a, dims) / (has_lines ? sizes[0] : 1));
+  const Tensor lines = detail::log_sums(a.permute(order).reshape(sizes),
+                                        static_cast<std::int64_t>(sizes.size()) - 1);
+  return has_lines ? detail::log_sums(lines, 0) : lines;
+}
+
 // Zero where `a` is, else above it.
 Tensor truths(const Tensor& a) {
   return a.dtype() == DType::kU8 && a.device() == Device{} ? a : to(a, DType::kBool);
@@ -76,50 +95,6 @@ Tensor extreme(const char* what, Gather kind, const Tensor& a, IntList dims, boo
   if (is_complex(a.dtype()))
     throw InvalidArgument(fmt::format("{}: complex numbers have no order", what));
   return shaped(detail::gather(kind, a, reduced, {}), a, reduced, keepdim, a.dtype());
-}
-
-// True if a comes before b among extremes: NaN first of all.
-template <typename T, bool kLargest>
-bool beats(T a, T b) {
-  if (a != a) return b == b;
-  return kLargest ? a > b : a < b;
-}
-
-// Where the extreme of a row is, the first of equal ones. Long rows are looked through by the
-// extremes of their stretches, which come in vectors.
-template <bool kLargest, typename T>
-std::int64_t arg_extreme_of(const T* row, std::int64_t length) {
-  constexpr std::int64_t kStretch = 512;
-  constexpr bool kIsNarrow = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
-  std::int64_t begin = 0, end = length;
-  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double> || kIsNarrow ||
-                (std::is_integral_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 4)) {
-    if (length > 2 * kStretch) {
-      using A = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
-      static const cpu::ReduceBlocks blocks = cpu::reduce_blocks(
-          kLargest ? Gather::kLargest : Gather::kSmallest,
-          kIsNarrow ? DType::kF32 : dtype_of<T>());
-      A best;
-      for (std::int64_t at = 0; at < length; at += kStretch) {
-        const std::int64_t count = std::min(kStretch, length - at);
-        const void* stretch = row + at;
-        alignas(64) float wide[kStretch];
-        if constexpr (kIsNarrow) {
-          tenon::detail::convert_dense(wide, row + at, count);
-          stretch = wide;
-        }
-        A found;
-        blocks.start(&found);
-        blocks.row(&found, stretch, count, 0, 1, 0);
-        if (at == 0 || beats<A, kLargest>(found, best)) best = found, begin = at;
-      }
-      end = std::min(length, begin + kStretch);
-    }
-  }
-  std::int64_t best = begin;
-  for (std::int64_t j = begin + 1; j < end; ++j)
-    if (beats<T, kLargest>(row[j], row[best])) best = j;
-  return best;
 }
 
 template <bool kLargest>
@@ -142,16 +117,14 @@ Tensor arg_extreme(const char* what, const Tensor& given, std::optional<std::int
     const Tensor rows = contiguous(a.movedim(static_cast<std::int64_t>(d), -1));
     const std::int64_t length = a.sizes()[d];
     std::int64_t* result = out.data_ptr<std::int64_t>();
-    visit_dtype(a.dtype(), [&]<typename T>() {
-      if constexpr (!std::is_same_v<T, Complex64> && !std::is_same_v<T, Complex128>) {
-        const T* values = rows.const_data_ptr<T>();
-        parallel_for(0, out.numel(), std::max<std::int64_t>(1, 32768 / length),
-                     [&](std::int64_t begin, std::int64_t end) {
-                       for (std::int64_t i = begin; i < end; ++i)
-                         result[i] = arg_extreme_of<kLargest>(values + i * length, length);
-                     });
-      }
-    });
+    const cpu::ArgExtreme place = cpu::arg_extreme(kLargest, a.dtype());
+    const auto* const values = static_cast<const char*>(rows.const_data_ptr());
+    const std::int64_t bytes = length * static_cast<std::int64_t>(rows.item_size());
+    parallel_for(0, out.numel(), std::max<std::int64_t>(1, 32768 / length),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t i = begin; i < end; ++i)
+                     result[i] = place(values + i * bytes, length);
+                 });
   }
   if (keepdim && !dim) return out.view(DimVector(static_cast<std::size_t>(given.dim()), 1));
   return out;
@@ -230,8 +203,8 @@ Tensor detail::logsumexp(const Tensor& a, IntList dims, bool keepdim) {
   device_to_offer("logsumexp", {&a});
   check_floating("logsumexp", a);
   const std::uint64_t reduced = reduced_dims("logsumexp", a, dims);
-  if (std::has_single_bit(reduced) && a.device() == Device{} && a.numel() > 0)
-    return shaped(log_sums(a, std::countr_zero(reduced)), a, reduced, keepdim, a.dtype());
+  if (a.device() == Device{} && a.numel() > 0 && reduced != 0)
+    return shaped(log_sums_over(a, reduced), a, reduced, keepdim, a.dtype());
   // Shifted by the largest; an infinite one would give NaN, and shifts nothing.
   const Tensor largest = gather(Gather::kLargest, a, reduced, {});
   const Tensor shift = masked_fill(largest, isinf(largest), 0.0);

@@ -174,12 +174,44 @@ Tensor detail::log_softmax(const Tensor& a, std::int64_t dim) {
                 cpu::column_functions(compute).log_softmax, 32});
 }
 
+namespace {
+
+constexpr std::int64_t kShortest = 32, kRowsTogether = 64;
+
+// log_sums of short rows, which are turned into columns.
+template <typename T>
+void log_sums_of_short_rows(T* out, const T* in, std::int64_t rows, std::int64_t length) {
+  const cpu::ColumnFunctions columns = cpu::column_functions(dtype_of<T>());
+  const std::int64_t batches = (rows + kRowsTogether - 1) / kRowsTogether;
+  const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (kRowsTogether * length));
+  parallel_for(0, batches, grain, [&](std::int64_t begin, std::int64_t end) {
+    alignas(64) T turned[kShortest * kRowsTogether];
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t first = i * kRowsTogether;
+      const std::int64_t count = std::min(kRowsTogether, rows - first);
+      turn<T>(turned, in + first * length, count, length, kRowsTogether, length);
+      columns.log_sum(out + first, turned, length, kRowsTogether, count);
+    }
+  });
+}
+
+}  // namespace
+
 Tensor detail::log_sums(const Tensor& a, std::int64_t dim) {
   const Tensor input = contiguous(to(a, compute_dtype(a.dtype())));
   const DenseLines lines(input, dim);
   const Tensor out = empty({lines.outer * lines.inner}, input.dtype());
   const cpu::RowFunctions rows = cpu::row_functions(input.dtype());
   const cpu::ColumnFunctions columns = cpu::column_functions(input.dtype());
+  if (lines.inner == 1 && lines.length < kShortest && lines.outer >= kRowsTogether) {
+    if (input.dtype() == DType::kF64)
+      log_sums_of_short_rows(out.data_ptr<double>(), input.const_data_ptr<double>(), lines.outer,
+                             lines.length);
+    else
+      log_sums_of_short_rows(out.data_ptr<float>(), input.const_data_ptr<float>(), lines.outer,
+                             lines.length);
+    return out;
+  }
   const auto item = static_cast<std::int64_t>(input.item_size());
   const auto* from = static_cast<const char*>(input.const_data_ptr());
   auto* to = static_cast<char*>(out.data_ptr());

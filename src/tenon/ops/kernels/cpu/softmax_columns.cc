@@ -28,6 +28,14 @@ constexpr std::int64_t kWidest = DenseLines::kWidest;
 constexpr std::int64_t kRowsAtOnce = 256;  // summed in T before they go into the f64 sums
 constexpr std::int64_t kRowsTogether = 8;  // passed over for each vector of columns
 
+// `count` columns, rounded up to whole vectors. Lanes without a column are computed, too, so they
+// are set: left as they are, they may hold subnormal numbers, which take a hundred times as long.
+template <typename T>
+constexpr std::int64_t padded(std::int64_t count) {
+  constexpr std::int64_t kMostLanes = 64 / sizeof(T);
+  return (count + kMostLanes - 1) / kMostLanes * kMostLanes;
+}
+
 // A strip of columns and what is gathered down each.
 template <typename T>
 struct Strip {
@@ -38,7 +46,7 @@ struct Strip {
     find_largest(in, length, stride, count);
     std::fill_n(sums, count, 0.0);
     for (std::int64_t row = 0; row < length;) {
-      std::fill_n(partial, count, T(0));
+      std::fill_n(partial, padded<T>(count), T(0));
       const std::int64_t stop = std::min(length, row + kRowsAtOnce);
       for (; row < stop; row += kRowsTogether) {
         const std::int64_t last = std::min(stop, row + kRowsTogether);
@@ -86,7 +94,7 @@ struct Strip {
  private:
   // The largest of each column, which is taken away; NaN if there is one.
   void find_largest(const T* in, std::int64_t length, std::int64_t stride, std::int64_t count) {
-    std::fill_n(largest, count, -std::numeric_limits<T>::infinity());
+    std::fill_n(largest, padded<T>(count), -std::numeric_limits<T>::infinity());
     for (std::int64_t row = 0; row < length; row += kRowsTogether) {
       const std::int64_t last = std::min(length, row + kRowsTogether);
       each_vector<T>(count, [&](auto d, std::int64_t c, std::int64_t n) HWY_ATTR {
