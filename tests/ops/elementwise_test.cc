@@ -218,6 +218,62 @@ TEST(BinaryTest, IntegersDivideRoundAndWrapWithoutTraps) {
   EXPECT_EQ(values(ops::mul(full({1}, 200, DType::kU8), full({1}, 2, DType::kU8)))[0], 144);
 }
 
+// a / b rounded down, as integers of T have it: 0 for a division by zero, and wrapped.
+template <typename T>
+void expect_integer_division() {
+  const std::vector<std::int64_t> edges = {std::numeric_limits<T>::min(), -7, -3, -2, -1, 0, 1, 2,
+                                           3, 7, std::numeric_limits<T>::max() - 1,
+                                           std::numeric_limits<T>::max()};
+  std::vector<T> a, b;
+  for (const std::int64_t x : edges)
+    for (const std::int64_t y : edges)
+      for (const std::int64_t off : {-1, 0, 1}) {
+        a.push_back(static_cast<T>(x + off));
+        b.push_back(static_cast<T>(y));
+      }
+  const auto size = static_cast<std::int64_t>(a.size());
+  Tensor x = empty({size}, dtype_of<T>()), y = empty({size}, dtype_of<T>());
+  std::copy(a.begin(), a.end(), x.data_ptr<T>());
+  std::copy(b.begin(), b.end(), y.data_ptr<T>());
+  const Tensor quotients = ops::floor_divide(x, y), rests = ops::remainder(x, y);
+  const Tensor fmods = ops::fmod(x, y);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    using Wide = __int128;
+    const Wide n = a[i], d = b[i];
+    const Wide cut = d == 0 ? 0 : n / d, rest = d == 0 ? 0 : n % d;
+    const bool is_down = rest != 0 && (rest < 0) != (d < 0);
+    SCOPED_TRACE(fmt::format("{} by {}", a[i], b[i]));
+    EXPECT_EQ(quotients.const_data_ptr<T>()[i], static_cast<T>(cut - (is_down ? 1 : 0)));
+    EXPECT_EQ(rests.const_data_ptr<T>()[i], static_cast<T>(is_down ? rest + d : rest));
+    EXPECT_EQ(fmods.const_data_ptr<T>()[i], static_cast<T>(rest));
+  }
+}
+
+TEST(BinaryTest, IntegersOfEverySizeDivideExactly) {
+  expect_integer_division<std::uint8_t>();
+  expect_integer_division<std::int8_t>();
+  expect_integer_division<std::int16_t>();
+  expect_integer_division<std::int32_t>();
+  expect_integer_division<std::int64_t>();
+}
+
+TEST(BinaryTest, ASumWithAFactorIsTheSumOfTheProduct) {
+  for (const DType d : {DType::kF32, DType::kF64, DType::kBF16, DType::kI64, DType::kI32,
+                        DType::kI16, DType::kI8, DType::kU8})
+    for (const Scalar& alpha : {Scalar(2), Scalar(-3), Scalar(1000), Scalar(std::int64_t{1} << 40),
+                                Scalar(0.1), Scalar(true)})
+      for (const DimVector& other :
+           {DimVector{40, 70}, DimVector{70}, DimVector{40, 1}, DimVector{}}) {
+        const Tensor a = to(ops::mul(randn({40, 70}), 30), d);
+        const Tensor b = to(ops::mul(randn(other), 30), d);
+        const Tensor sum = ops::add(a, b, alpha), rest = ops::sub(a, b, alpha);
+        const Tensor product = ops::mul(b, alpha);
+        ASSERT_EQ(sum.dtype(), ops::add(a, product).dtype());
+        EXPECT_EQ(values(sum), values(ops::add(a, product))) << dtype_name(d);
+        EXPECT_EQ(values(rest), values(ops::sub(a, product))) << dtype_name(d);
+      }
+}
+
 TEST(BinaryTest, NaNsPassThroughMaximumAndMinimum) {
   const Tensor a = tensor<float>({1, NAN, 3}), b = tensor<float>({NAN, 2, 4});
   for (const Tensor& t : {ops::maximum(a, b), ops::minimum(a, b)}) {

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "tenon/ops/elementwise.h"
 #include "tenon/ops/kernels/cpu/blocks.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/half_rows.h"
 #include "tenon/tensor/promotion.h"
 
 namespace tenon::ops {
@@ -103,8 +106,101 @@ const Tensor& detail::binary_into(Binary kind, const Tensor& out, const Tensor& 
   return out;
 }
 
-Tensor add(const Tensor& a, const Tensor& b, const Scalar& alpha) { return add(a, mul(b, alpha)); }
+namespace {
 
-Tensor sub(const Tensor& a, const Tensor& b, const Scalar& alpha) { return sub(a, mul(b, alpha)); }
+// a + alpha b, or a - alpha b, by blocks that stay in the first-level cache. Two operations: an
+// element is rounded as it is by add(a, mul(b, alpha)), whose product is of `Stored`.
+template <typename T, Binary kind, typename Stored = T>
+void run_scaled(void* out, const void* const* in, std::int64_t count, const double* numbers) {
+  static const BlockFunction scale = cpu::binary_singles(Binary::kMul, dtype_of<T>())[1];
+  static const BlockFunction combine = cpu::binary_block(kind, dtype_of<T>());
+  constexpr std::int64_t kBlock = 4096 / sizeof(T);
+  alignas(64) T scaled[kBlock];
+  using Number = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
+  const auto alpha = static_cast<T>(static_cast<Number>(numbers[0]));
+  for (std::int64_t at = 0; at < count; at += kBlock) {
+    const std::int64_t some = std::min(kBlock, count - at);
+    const void* const factors[2] = {static_cast<const T*>(in[1]) + at, &alpha};
+    scale(scaled, factors, some, nullptr);
+    if constexpr (!std::is_same_v<T, Stored>) {
+      alignas(64) Stored rounded[kBlock];
+      tenon::detail::convert_dense(rounded, scaled, some);
+      tenon::detail::convert_dense(scaled, rounded, some);
+    }
+    const void* const terms[2] = {static_cast<const T*>(in[0]) + at, scaled};
+    combine(static_cast<T*>(out) + at, terms, some, nullptr);
+  }
+}
+
+template <Binary kind>
+BlockFunction scaled_block(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return &run_scaled<float, kind>;
+    case DType::kF16:
+      return &run_scaled<float, kind, Half>;
+    case DType::kBF16:
+      return &run_scaled<float, kind, BFloat16>;
+    case DType::kF64:
+      return &run_scaled<double, kind>;
+    case DType::kI64:
+      return &run_scaled<std::int64_t, kind>;
+    case DType::kI32:
+      return &run_scaled<std::int32_t, kind>;
+    case DType::kI16:
+      return &run_scaled<std::int16_t, kind>;
+    case DType::kI8:
+      return &run_scaled<std::int8_t, kind>;
+    case DType::kU8:
+      return &run_scaled<std::uint8_t, kind>;
+    default:
+      return nullptr;
+  }
+}
+
+// Whether nobody sees that two calls are one: nothing is recorded, labelled or traced.
+bool is_plain(const Tensor& t) {
+  const DispatchKeySet keys = (t.key_set() | detail::thread_keys.included) -
+                              detail::thread_keys.excluded - DispatchKey::kAutograd;
+  return t.device() == Device{} && t.impl()->autograd_meta() == nullptr &&
+         (keys - DispatchKey::kCpu).empty();
+}
+
+template <Binary kind>
+Tensor add_scaled(const BinaryOperator& op, const Tensor& a, const Tensor& b,
+                  const Scalar& alpha) {
+  const bool is_integer = alpha.dtype() == DType::kI64;
+  const bool is_real = is_integer || alpha.dtype() == DType::kF64;
+  const double number = is_real ? alpha.to<double>() : 0;
+  // Of integers, a number that f64 has exactly and that raises no dtype.
+  constexpr double kMost = 1 << 24;
+  const bool is_exact = is_integer ? std::abs(number) <= kMost : is_real && is_floating(b.dtype());
+  const BlockFunction function = scaled_block<kind>(b.dtype());
+  if (function == nullptr || !is_exact || a.dtype() != b.dtype() || a.dim() == 0 ||
+      b.dim() == 0 || !is_plain(a) || !is_plain(b) || op.kernel(DispatchKey::kCpu) != nullptr ||
+      op::mul.kernel(DispatchKey::kCpu) != nullptr)
+    return op(a, mul(b, alpha));
+  ElementwisePlan plan;
+  plan.function = function;
+  plan.input_count = 2;
+  plan.result_dtype = compute_dtype(a.dtype());
+  plan.input_dtypes = {plan.result_dtype, plan.result_dtype};
+  plan.numbers = &number;
+  plan.name = binary_name(kind);
+  const Tensor out = elementwise_result(broadcast_sizes(a.sizes(), b.sizes(), plan.name),
+                                        a.dtype(), a.device(), {&a, &b});
+  run_elementwise(plan, out, {&a, &b});
+  return out;
+}
+
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b, const Scalar& alpha) {
+  return add_scaled<Binary::kAdd>(op::add, a, b, alpha);
+}
+
+Tensor sub(const Tensor& a, const Tensor& b, const Scalar& alpha) {
+  return add_scaled<Binary::kSub>(op::sub, a, b, alpha);
+}
 
 }  // namespace tenon::ops
