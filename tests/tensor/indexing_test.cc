@@ -5,6 +5,7 @@
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/random.h"
 
 namespace tenon {
 namespace {
@@ -58,6 +59,30 @@ TEST(IndexingTest, IndexDimensionsGoWhereNumPyPutsThem) {
         for (std::int64_t l = 0; l < 5; ++l)
           EXPECT_EQ((chosen[{i, j, k, l}]).item<std::int64_t>(),
                     (i % 2) * 60 + k * 20 + (j + 1) * 5 + l);
+}
+
+TEST(IndexingTest, MasksChooseInOrderForEveryShape) {
+  for (const DimVector& sizes : {DimVector{5000}, DimVector{3, 2050}, DimVector{4, 5, 6, 7},
+                                 DimVector{0}, DimVector{3, 0}, DimVector{2, 1}}) {
+    const Tensor numbers = randint(0, 1000, sizes), mask = to(randint(0, 2, sizes), DType::kBool);
+    const Values all = values(numbers), set = values(mask);
+    Values chosen;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (set[i] != 0) chosen.push_back(all[i]);
+    EXPECT_EQ(values(numbers[{mask}]), chosen) << to_string(IntList(sizes));
+    const std::vector<Tensor> positions = nonzero_positions(mask);
+    ASSERT_EQ(positions.size(), sizes.size());
+    Tensor copied = zeros(sizes, DType::kI64);
+    if (!chosen.empty())
+      for (std::size_t i = 0; i < chosen.size(); ++i) {
+        Tensor place = copied;
+        for (const Tensor& along : positions)
+          place = place.select(0, along.const_data_ptr<std::int64_t>()[i]);
+        fill_(place, chosen[i]);
+      }
+    const Values found = values(copied);
+    for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(found[i], set[i] != 0 ? all[i] : 0);
+  }
 }
 
 TEST(IndexingTest, MasksChooseWhereTrue) {

@@ -229,16 +229,28 @@ std::vector<Tensor> nonzero_positions(const Tensor& mask) {
     positions.push_back(empty({count}, DType::kI64));
     out.push_back(positions.back().data_ptr<std::int64_t>());
   }
+  if (count == 0 || out.empty()) return positions;
+  // By stretches of rows: the last dimension's places without a branch, which random masks would
+  // mispredict, and then, for all of a stretch, where its row is.
+  constexpr std::int64_t kStretch = 1024;
+  const std::size_t last = out.size() - 1;
+  const std::int64_t length = mask.sizes()[last];
+  std::int64_t places[kStretch];
   std::int64_t found = 0;
-  for (std::int64_t i = 0; i < dense.numel(); ++i) {
-    if (!set[i]) continue;
-    std::int64_t rest = i;
-    for (std::size_t d = out.size(); d-- > 0;) {
-      out[d][found] = rest % mask.sizes()[d];
-      rest /= mask.sizes()[d];
+  for (std::int64_t row = 0; found < count; ++row)
+    for (std::int64_t begin = 0; begin < length; begin += kStretch) {
+      const std::int64_t end = std::min(length, begin + kStretch);
+      std::int64_t here = 0;
+      for (std::int64_t i = begin; i < end; ++i) {
+        places[here] = i;
+        here += *set++ ? 1 : 0;
+      }
+      std::copy_n(places, here, out[last] + found);
+      std::int64_t rest = row;
+      for (std::size_t d = last; d-- > 0; rest /= mask.sizes()[d])
+        std::fill_n(out[d] + found, here, rest % mask.sizes()[d]);
+      found += here;
     }
-    ++found;
-  }
   return positions;
 }
 
