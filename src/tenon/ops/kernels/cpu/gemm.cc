@@ -102,7 +102,7 @@ bool has_gaps(const Matrix& matrix, std::int64_t rows, std::int64_t columns) {
 // worth the time in which oneDNN finds its kernels, nor copies that few products share.
 bool is_by_blocks(const Products& p) {
   if (p.dtype == DType::kBF16) return true;
-  constexpr std::int64_t kLeastWork = 1 << 20, kWorthACopy = 32;
+  constexpr std::int64_t kLeastWork = 1 << 18, kWorthACopy = 32;
   static const bool is_there = has_onednn_gemm(DType::kF32) && !blas_has_avx512();
   return is_there && p.dtype == DType::kF32 && p.count * p.m * p.n * p.k >= kLeastWork &&
          (p.n >= kWorthACopy || !has_gaps(p.a, p.m, p.k)) &&
