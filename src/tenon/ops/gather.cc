@@ -211,13 +211,15 @@ class GatherLoop {
 
   // Rows at equal distances, each of one stretch: many in one call.
   void run_equal_rows() {
+    // Read again from the first-level cache, which holds what it was converted from, too.
+    constexpr std::int64_t kLoadedBytes = kLongest * sizeof(float);
     const Dim across = kept_.back(), along = reduced_.back();
     const std::int64_t length = along.size, outer = kept_count_ / across.size;
     const bool direct = in_place(along.stride) && across.stride % item_ == 0;
     const auto input_item = static_cast<std::int64_t>(item_size(input_));
     const std::int64_t together =
         direct ? std::max<std::int64_t>(1, kPiece / length / 2)
-               : std::max<std::int64_t>(1, kColumnsBytes / (length * input_item));
+               : std::max<std::int64_t>(1, kLoadedBytes / (length * input_item));
     const std::int64_t tasks = (across.size + together - 1) / together;
     parallel_for(
         0, outer * tasks,

@@ -310,8 +310,11 @@ void add_slices(T* target, const T* from, const std::int64_t* at, const Split& s
                    T* slice = target + outer * split.size * split.inner + first;
                    const T* row = from + outer * chosen * split.inner + first;
                    if (split.inner == 1) {  // rows of one element
-                     for (std::int64_t i = 0; i < chosen; ++i)
-                       slice[at[i]] = sum_of<T>(slice[at[i]], row[i]);
+                     // Copies, which a byte that is written cannot be part of.
+                     const std::int64_t* const places = at;
+                     const std::int64_t all = chosen;
+                     for (std::int64_t i = 0; i < all; ++i)
+                       slice[places[i]] = sum_of<T>(slice[places[i]], row[i]);
                      continue;
                    }
                    for (std::int64_t i = 0; i < chosen; ++i, row += split.inner) {
