@@ -108,7 +108,7 @@ function(tenon_add_shader file shader)
   set(numbers ${PROJECT_BINARY_DIR}/shaders/${name}.spv.inc)
   set(shared ${TENON_SOURCE_DIR}/tensor/kernels/vulkan)
   add_custom_command(OUTPUT ${numbers} DEPENDS ${source} ${shared}/numbers.glsl
-                     ${shared}/sine.glsl
+                     ${shared}/sine.glsl ${TENON_SOURCE_DIR}/ops/kernels/vulkan/places.glsl
     COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/shaders
     COMMAND ${TENON_GLSLC} --target-env=vulkan1.2 -mfmt=c -I ${shared} ${ARGN} ${source}
             -o ${numbers})
@@ -254,6 +254,12 @@ if("tensor" IN_LIST TENON_COMPONENTS)
     set(products ops/kernels/vulkan/device_kernels.cc)
     tenon_add_shader(${products} matmul_lanes f32 ${f32} -O)
     tenon_add_shader(ops/kernels/vulkan/device_correlation.cc correlate f32 ${f32} -O)
+    set(places ops/kernels/vulkan/device_places.cc)
+    tenon_add_shader(${places} shifts f32 ${f32} -O)
+    foreach(shader matmul_places weigh_places)
+      tenon_add_shader(${places} ${shader} f32 ${f32} -O -DTAPS=0)
+      tenon_add_shader(${places} ${shader} f32_taps ${f32} -O -DTAPS=1)
+    endforeach()
     tenon_add_shader(${products} matmul_texels f32 ${f32} -O -DWINDOWS=0)
     tenon_add_shader(${products} matmul_texels f32_windows ${f32} -O -DWINDOWS=1)
     foreach(variant f32_plain f64)

@@ -349,6 +349,55 @@ void print_registers() {
 #endif
 }
 
+struct Convolution {
+  std::string name;
+  DimVector images, weight;
+  ops::ConvOptions options;
+  bool forward = true, with_gradients = false;  // which of these is printed
+};
+
+void print_convolution(const Convolution& c, Generator& generator) {
+  const Tensor images = randn(c.images, DType::kF32, generator);
+  const Tensor weight = randn(c.weight, DType::kF32, generator);
+  const Tensor result = ops::conv2d(images, weight, {}, c.options);
+  const double flops =
+      2.0 * static_cast<double>(result.numel() * weight.numel() / weight.size(0));
+  const Tensor images_there = to(images, kVulkan), weight_there = to(weight, kVulkan);
+  const Tensor result_there = to(result, kVulkan);
+  if (c.forward)
+    print_beside_host(
+        c.name, flops, [&] { static_cast<void>(ops::conv2d(images, weight, {}, c.options)); },
+        [&] { static_cast<void>(ops::conv2d(images_there, weight_there, {}, c.options)); });
+  if (!c.with_gradients) return;
+  const auto both = [&](const Tensor& of_images, const Tensor& of_weight, const Tensor& gradient) {
+    const Tensor a = of_images.detach().set_requires_grad(true);
+    const Tensor b = of_weight.detach().set_requires_grad(true);
+    autograd::backward(ops::conv2d(a, b, {}, c.options), gradient);
+  };
+  print_beside_host(
+      c.forward ? "the same with both gradients" : c.name, 3 * flops,
+      [&] { both(images, weight, result); },
+      [&] { both(images_there, weight_there, result_there); });
+}
+
+void print_convolutions(Generator& generator) {
+  const Convolution convolutions[] = {
+      {"convolution of 8 x 64 x 28 x 28 by 64 x 3 x 3",
+       {8, 64, 28, 28}, {64, 64, 3, 3}, {.padding = 1}, true, true},
+      {"convolution of 8 x 64 x 56 x 56 by 128 x 3 x 3, stride 2, with both gradients",
+       {8, 64, 56, 56}, {128, 64, 3, 3}, {.stride = 2, .padding = 1}, false, true},
+      {"convolution of 4 x 3 x 112 x 112 by 64 x 7 x 7, stride 2",
+       {4, 3, 112, 112}, {64, 3, 7, 7}, {.stride = 2, .padding = 3}},
+      {"convolution of 8 x 64 x 28 x 28 by 64 x 3 x 3 in 64 groups, with both gradients",
+       {8, 64, 28, 28}, {64, 1, 3, 3}, {.padding = 1, .groups = 64}, false, true},
+      {"convolution of 8 x 256 x 14 x 14 by 256 x 3 x 3, with both gradients",
+       {8, 256, 14, 14}, {256, 256, 3, 3}, {.padding = 1}, false, true},
+      {"convolution of 8 x 64 x 28 x 28 by 256 x 1 x 1, with both gradients",
+       {8, 64, 28, 28}, {256, 64, 1, 1}, {}, false, true},
+  };
+  for (const Convolution& c : convolutions) print_convolution(c, generator);
+}
+
 void print_products() {
   Generator generator(1);
   for (const std::int64_t n : {256, 512, 1024}) {
@@ -359,23 +408,7 @@ void print_products() {
         [&] { static_cast<void>(ops::matmul(a, a)); },
         [&] { static_cast<void>(ops::matmul(there, there)); });
   }
-  const Tensor images = randn({8, 64, 28, 28}, DType::kF32, generator);
-  const Tensor weight = randn({64, 64, 3, 3}, DType::kF32, generator);
-  const Tensor images_there = to(images, kVulkan), weight_there = to(weight, kVulkan);
-  print_beside_host(
-      "convolution of 8 x 64 x 28 x 28 by 64 x 3 x 3",
-      2.0 * static_cast<double>(images.numel()) * 64 * 9,
-      [&] { static_cast<void>(ops::conv2d(images, weight, {}, {.padding = 1})); },
-      [&] { static_cast<void>(ops::conv2d(images_there, weight_there, {}, {.padding = 1})); });
-  const auto with_gradients = [](const Tensor& of_images, const Tensor& of_weight) {
-    const Tensor a = of_images.detach().set_requires_grad(true);
-    const Tensor b = of_weight.detach().set_requires_grad(true);
-    autograd::backward(ops::conv2d(a, b, {}, {.padding = 1}), of_images);  // of the result's shape
-  };
-  print_beside_host(
-      "the same with both gradients", 3 * 2.0 * static_cast<double>(images.numel()) * 64 * 9,
-      [&] { with_gradients(images, weight); },
-      [&] { with_gradients(images_there, weight_there); });
+  print_convolutions(generator);
 }
 
 void run() {

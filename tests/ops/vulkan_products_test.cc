@@ -1,12 +1,15 @@
 // Products and convolutions on a Vulkan device, of sizes for which kernels are not made.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <utility>
 
 #include "ops/reference.h"
 #include "support/vulkan.h"
 #include "tenon/autograd/autograd.h"
 #include "tenon/ops/operators.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
 #include "tenon/tensor/print.h"
 #include "tenon/tensor/random.h"
 
@@ -93,8 +96,32 @@ TEST_F(VulkanProducts, GradientsOfConvolutionsAreTheHosts) {
   both(numbers({2, 8, 12, 12}), numbers({12, 8, 1, 1}), {});
   both(numbers({2, 8, 12, 12}), numbers({12, 2, 3, 3}), {.padding = 1, .groups = 4});
   both(numbers({2, 12, 8, 8}), numbers({12, 1, 3, 3}), {.padding = 1, .groups = 12});
+  both(numbers({2, 3, 29, 31}), numbers({33, 3, 7, 7}), {.stride = 2, .padding = 3});
+  both(numbers({2, 8, 14, 13}), numbers({40, 8, 3, 3}), {.stride = 3, .padding = 1, .dilation = 2});
+  both(numbers({2, 16, 15, 15}), numbers({40, 16, 1, 1}), {.stride = 2});  // places that none sees
+  both(numbers({2, 16, 7, 7}), numbers({70, 16, 1, 1}), {});
+  both(numbers({2, 32, 14, 14}), numbers({36, 16, 3, 3}), {.padding = 1, .groups = 2});
+  both(numbers({2, 32, 14, 14}), numbers({32, 8, 3, 3}), {.stride = 2, .padding = 1, .groups = 4});
+  both(numbers({9, 16, 90, 90}), numbers({8, 16, 5, 1}), {.padding = {2, 0}});  // images in parts
+  both(numbers({3, 64, 70, 70}), numbers({64, 1, 3, 3}), {.padding = 1, .groups = 64});
+  both(numbers({4, 64, 27, 27}), numbers({64, 1, 5, 5}),
+       {.stride = 2, .padding = 2, .groups = 64});
+  both(numbers({2, 32, 20, 21}), numbers({48, 4, 3, 3}), {.padding = 1, .groups = 8});
   both(numbers({2, 6, 7, 8}), numbers({6, 4, 3, 3}), {.padding = 1, .groups = 2}, true);
   both(numbers({2, 6, 7, 8}), numbers({6, 4, 3, 3}), {.stride = 2, .output_padding = 1}, true);
+}
+
+// A zero of the padding, or of a row's rest, times infinity would be no number.
+TEST_F(VulkanProducts, InfinityStaysWithTheWindowsThatSeeIt) {
+  for (const std::int64_t groups : {1, 3}) {
+    const Tensor weight = ones({42, 3 / groups, 3, 3}, DType::kF32);
+    const Tensor images = zeros({24, 3, 25, 27}, DType::kF32);
+    fill_(images.select(0, 1).select(0, 2).select(0, 3).select(0, 26),
+          std::numeric_limits<double>::infinity());
+    const ops::ConvOptions o{.stride = 2, .padding = 1, .groups = groups};
+    EXPECT_EQ(testing::values(ops::conv2d(to(images, kVulkan), to(weight, kVulkan), {}, o)),
+              testing::values(ops::conv2d(images, weight, {}, o)));
+  }
 }
 
 }  // namespace

@@ -68,7 +68,8 @@ void add_bias(const Tensor& out, const Tensor& bias) {
 
 bool convolve_on_device(const Tensor& out, const Tensor& a, const Tensor& weight,
                         const Tensor& bias, const vulkan::Windows& w, std::int64_t groups) {
-  if (groups == 1 && weight.is_contiguous() && vulkan::convolve(out, weight, a, w)) {
+  if ((groups == 1 && weight.is_contiguous() && vulkan::convolve(out, weight, a, w)) ||
+      vulkan::convolve_by_shifts(out, weight, a, w, groups)) {
     add_bias(out, bias);
     return true;
   }
@@ -131,6 +132,10 @@ bool convolve_transposed_on_device(const Tensor& out, const Tensor& a, const Ten
                                    const Tensor& bias, const vulkan::Windows& w,
                                    std::int64_t groups) {
   if (convolve_backwards(out, a, weight, bias, w, groups)) return true;
+  if (vulkan::convolve_back_by_shifts(out, weight, a, w, groups)) {
+    add_bias(out, bias);
+    return true;
+  }
   const Columns columns(w, out.size(1), groups);
   const std::int64_t channels = a.size(1) / groups;
   const std::int64_t step = columns.images_at_once(a.item_size(), channels);
@@ -151,6 +156,7 @@ bool convolve_transposed_on_device(const Tensor& out, const Tensor& a, const Ten
 bool correlate_on_device(const Tensor& out, const Tensor& gradient, const Tensor& a,
                          const vulkan::Windows& w, std::int64_t groups) {
   if (groups == 1 && vulkan::correlate(out, gradient, a, w)) return true;
+  if (vulkan::correlate_by_shifts(out, gradient, a, w, groups)) return true;
   const Columns columns(w, a.size(1), groups);
   const std::int64_t filters = out.size(0) / groups;
   const std::int64_t step = columns.images_at_once(a.item_size(), filters);

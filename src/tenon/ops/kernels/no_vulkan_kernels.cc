@@ -41,6 +41,17 @@ bool correlate(const Tensor&, const Tensor&, const Tensor&, const Windows&) { re
 
 bool convolve(const Tensor&, const Tensor&, const Tensor&, const Windows&) { return false; }
 bool reads_windows(Device) { return false; }
+bool convolve_by_shifts(const Tensor&, const Tensor&, const Tensor&, const Windows&,
+                        std::int64_t) {
+  return false;
+}
+bool convolve_back_by_shifts(const Tensor&, const Tensor&, const Tensor&, const Windows&,
+                             std::int64_t) {
+  return false;
+}
+bool correlate_by_shifts(const Tensor&, const Tensor&, const Tensor&, Windows, std::int64_t) {
+  return false;
+}
 
 bool update(UpdateKind, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
             const UpdateNumbers&, const std::function<UpdateNumbers()>&) {

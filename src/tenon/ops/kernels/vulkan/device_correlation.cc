@@ -3,8 +3,6 @@
 #include <limits>
 
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
-#include "tenon/tensor/copy.h"
-#include "tenon/tensor/factories.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::vulkan {
@@ -24,15 +22,6 @@ struct Arguments {
   std::int32_t height, row, filling;  // C++ rounds to the alignment of the address
 };
 
-// With columns of zeros up to a multiple of four.
-Tensor padded(const Tensor& t) {
-  const std::int64_t width = t.size(3), wide = (width + 3) / 4 * 4;
-  if (width == wide) return t;
-  const Tensor to = zeros({t.size(0), t.size(1), t.size(2), wide}, t.dtype(), t.device());
-  tenon::detail::copy_elements(to.narrow(3, 0, width), t);
-  return to;
-}
-
 std::uint32_t groups_for(std::int64_t size, std::int64_t tile) {
   return static_cast<std::uint32_t>((size + tile - 1) / tile);
 }
@@ -44,12 +33,12 @@ bool correlate(const Tensor& target, const Tensor& gradient, const Tensor& image
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   VulkanBackend& backend = vulkan_backend(target.device().index);
   const std::int64_t filters = target.size(0), kernel_rows = 3 * target.size(1);
-  const std::int64_t plane = w.height * ((w.width + 3) / 4);
-  if (target.dtype() != DType::kF32 || !is_three_by_three(w) || !has_lanes(backend) ||
-      plane > kMostSteps || 4 * plane * images.size(0) * std::max(filters, kernel_rows) > kMost)
+  const std::int64_t plane = w.height * (w.width / 4);
+  if (target.dtype() != DType::kF32 || !is_three_by_three(w) || w.width % 4 != 0 ||
+      !has_lanes(backend) || plane > kMostSteps ||
+      4 * plane * images.size(0) * std::max(filters, kernel_rows) > kMost)
     return false;
-  const Tensor a = padded(gradient), b = padded(images);
-  const std::array<const void*, 2> texels = {place_to_read(a), place_to_read(b)};
+  const std::array<const void*, 2> texels = {place_to_read(gradient), place_to_read(images)};
   const auto first_a = backend.texel_at(texels[0]), first_b = backend.texel_at(texels[1]);
   if (!first_a || !first_b) return false;
   const auto word = [](std::int64_t number) { return static_cast<std::uint32_t>(number); };

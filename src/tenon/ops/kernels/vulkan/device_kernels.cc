@@ -43,10 +43,7 @@ struct MatmulArguments {
   std::uint32_t a_row, a_column, b_row, b_column;
   std::uint32_t a_batch, b_batch;
   std::uint32_t beta;  // 0 or 1; of windows by matmul_texels.comp, the images
-  // Of windows, not by matmul.comp.
-  std::int32_t height, width, out_width;
-  std::int32_t kernel[2], stride[2], padding[2], dilation[2];
-  std::int32_t filling;  // C++ rounds to the alignment of the addresses
+  std::int32_t height, width;  // of windows
 };
 
 std::uint32_t groups_for(std::int64_t size, std::int64_t tile) {
@@ -232,27 +229,16 @@ bool is_one(const ops::Pair& p) { return p.height == 1 && p.width == 1; }
 
 }  // namespace
 
+bool is_one_by_one(const Windows& w) {
+  return is_one(w.kernel) && is_one(w.stride) && w.padding.height == 0 && w.padding.width == 0;
+}
+
 bool is_three_by_three(const Windows& w) {
   return w.kernel.height == 3 && w.kernel.width == 3 && is_one(w.stride) && is_one(w.padding) &&
          is_one(w.dilation);
 }
 
 namespace {
-
-// On images with columns of zeros up to a multiple of four.
-bool convolve_padded(const Tensor& target, const Tensor& weight, const Tensor& images, Windows w) {
-  const std::int64_t width = w.width;
-  const Tensor wide =
-      zeros({images.size(0), images.size(1), w.height, in_fours(width)}, images.dtype(),
-            images.device());
-  const Tensor result = empty({images.size(0), weight.size(0), w.height, in_fours(width)},
-                              target.dtype(), target.device());
-  tenon::detail::copy_elements(wide.narrow(3, 0, width), images);
-  w.width = w.out_width = in_fours(width);
-  if (!convolve(result, weight, wide, w)) return false;
-  tenon::detail::copy_elements(target, result.narrow(3, 0, width));
-  return true;
-}
 
 // A convolution by matmul_texels.comp, where neighbouring places lie in fours that are texels of
 // the image, too. The weight gets a texel for each row of a window.
@@ -294,44 +280,20 @@ bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, 
       w.out_height * w.out_width > kMostGroups * kLanesTile || batch > kMostGroups ||
       filters > kMostGroups * kLanesTile)
     return false;
-  const auto number = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
-  const auto set = [&](std::int32_t (&to)[2], std::int64_t height, std::int64_t width) {
-    if (!is_small(height) || !is_small(width)) return false;
-    to[0] = number(height);
-    to[1] = number(width);
-    return true;
-  };
   MatmulArguments u = {};
   u.m = static_cast<std::uint32_t>(filters);
   u.n = static_cast<std::uint32_t>(w.out_height * w.out_width);
   u.k = static_cast<std::uint32_t>(weight.numel() / filters);
-  u.a_row = u.k;
-  u.a_column = 1;
   u.b_batch = static_cast<std::uint32_t>(images.numel() / batch);
-  u.height = number(w.height);
-  u.width = number(w.width);
-  u.out_width = number(w.out_width);
-  if (!takes_lanes(backend, u, batch) || !may_loop(backend, u.k) ||
-      !set(u.kernel, w.kernel.height * w.dilation.height, w.kernel.width * w.dilation.width) ||
-      !set(u.stride, w.stride.height, w.stride.width) ||
-      !set(u.padding, w.padding.height, w.padding.width) ||
-      !set(u.dilation, w.dilation.height, w.dilation.width))
-    return false;
-  u.a = address_to_read(backend, weight);
-  if (!has_pairs(u.a, u.k, 1, u.a_row, 0)) return false;
-  u.b = address_to_read(backend, images);
-  u.target = address_to_write(backend, target);
-  if (is_one(w.kernel) && is_one(w.stride) && w.padding.height == 0 && w.padding.width == 0) {
-    const MatrixStrides of_weight{u.a_row, 1, 0}, of_images{u.n, 1, u.b_batch};
+  u.height = static_cast<std::int32_t>(w.height);
+  u.width = static_cast<std::int32_t>(w.width);
+  if (!takes_lanes(backend, u, batch) || !may_loop(backend, u.k)) return false;
+  if (is_one_by_one(w)) {
+    const MatrixStrides of_weight{u.k, 1, 0}, of_images{u.n, 1, u.b_batch};
     return matmul(target, u.m, u.n, u.k, weight, of_weight, images, of_images, 0);
   }
-  if (launch_window_texels(backend, u, batch, w, weight, images)) return true;
-  if (is_three_by_three(w) && w.width % 4 != 0 && w.width > 4)
-    return convolve_padded(target, weight, images, w);
-  constexpr std::int64_t kManyFilters = 32;  // for which columns cost less than their product
-  if (filters >= kManyFilters && w.out_width % 4 == 0) return false;
-  launch(backend, {kLanesCode, {0, 0, 0, 1}}, u, lanes_groups(u, batch));
-  return true;
+  u.target = address_to_write(backend, target);
+  return launch_window_texels(backend, u, batch, w, weight, images);
 }
 
 }  // namespace tenon::vulkan

@@ -108,6 +108,7 @@ struct Windows {
   bool is_adaptive = false;     // the places share all elements out among them
   bool counts_padding = false;  // in averages
 };
+bool is_one_by_one(const Windows& w);      // one step apart, without padding
 bool is_three_by_three(const Windows& w);  // one step apart, padded by one
 enum class WindowWork : std::uint32_t {
   kToColumns,     // [channels, kernel places; images, places] of some channels
@@ -125,8 +126,8 @@ bool windows(WindowWork work, const Tensor& target, const Tensor& source, const 
              std::int64_t channels = 1, const Tensor& weight = {});
 
 // target [images, filters, places] = the convolution of dense images [images, channels, height,
-// width] with a dense weight [filters, channels, kernel places]; f32. Only where columns, which it
-// does not make, would cost more.
+// width] with a dense weight [filters, channels, kernel places]; f32. Only for windows of one, and
+// of three by three where rows are multiples of four.
 bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, const Windows& w);
 bool reads_windows(Device device);  // whether it takes any
 
@@ -135,6 +136,18 @@ bool reads_windows(Device device);  // whether it takes any
 // take each element's place, and where has_lanes().
 bool correlate(const Tensor& target, const Tensor& gradient, const Tensor& images,
                const Windows& w);
+
+// The same, in groups, for all windows, and their gradients: by copies of the images, each shifted
+// as one column of the kernel sees them. Only f32, where has_lanes() and that pays. The weight is
+// [filters, channels of a group, kernel]. What is false may have written a part of the target.
+bool convolve_by_shifts(const Tensor& target, const Tensor& weight, const Tensor& images,
+                        const Windows& w, std::int64_t groups);
+// target, of the images' shape, from the places [images, filters, out_height, out_width].
+bool convolve_back_by_shifts(const Tensor& target, const Tensor& weight, const Tensor& places,
+                             const Windows& w, std::int64_t groups);
+// target, of the weight's shape, from the places' gradient and the images.
+bool correlate_by_shifts(const Tensor& target, const Tensor& gradient, const Tensor& images,
+                         Windows w, std::int64_t groups);
 
 // A step of an optimiser over dense tensors of one dtype, f32 or f64. The numbers are those that
 // update.comp names, 0 behind them; state that the kind has none of is undefined. The factor, an

@@ -11,12 +11,10 @@
 
 layout(local_size_x = 8) in;
 
-// 1: neighbours in a's memory are in one column, in b's in one row; the target is added; b's columns
-// are what windows of images see [channels, kernel rows, kernel columns], and its batch the images.
+// 1: neighbours in a's memory are in one column, in b's in one row; the target is added.
 layout(constant_id = 0) const uint kRowsOfA = 0;
 layout(constant_id = 1) const uint kColumnsOfB = 0;
 layout(constant_id = 2) const uint kBeta = 0;
-layout(constant_id = 3) const uint kWindows = 0;
 
 const uint kDown = 4, kAcross = 4;  // of a lane
 const uint kDepth = 2;
@@ -33,12 +31,6 @@ layout(push_constant, std430) uniform Arguments {
   uint m, n, k;  // even, as far as neighbours lie along them, and k is a multiple of the depth
   uint a_row, a_column, b_row, b_column;  // strides in elements, even but for the one that is 1
   uint a_batch, b_batch;
-  uint unused;
-  int height, width, out_width;  // of windows
-  int kernel_height, kernel_width;  // times the dilation
-  int stride_height, stride_width;
-  int padding_height, padding_width;
-  int dilation_height, dilation_width;
 };
 
 vec2 pair(Source source, uint i) { return uintBitsToFloat(unpackUint2x32(source.at[i >> 1])); }
@@ -51,35 +43,12 @@ uint column_of(uint j, uint lane) {
   return kColumnsOfB != 0 ? 16 * (j >> 1) + 2 * lane + (j & 1) : 8 * j + lane;
 }
 
-// A place of the kernel, times the dilation, and where its channel begins.
-struct Tap {
-  int y, x, channel;
-};
-void step(inout Tap tap) {
-  tap.x += dilation_width;
-  if (tap.x < kernel_width) return;
-  tap.x = 0;
-  tap.y += dilation_height;
-  if (tap.y < kernel_height) return;
-  tap.y = 0;
-  tap.channel += height * width;
-}
-// What a window that begins at `corner` of an image sees there.
-float seen(uint image, ivec2 corner, Tap tap) {
-  const int y = corner.y + tap.y, x = corner.x + tap.x;
-  const bool inside = y >= 0 && y < height && x >= 0 && x < width;
-  const float found =
-      Target(uint64_t(b)).at[image + (inside ? uint(tap.channel + y * width + x) : 0)];
-  return inside ? found : 0.0;
-}
-
 void main() {
   const uint lane = gl_LocalInvocationID.x, batch = gl_WorkGroupID.z;
   // Groups that follow each other have the same columns of b, so caches keep these.
   const uint row0 = gl_WorkGroupID.x * 8 * kDown, column0 = gl_WorkGroupID.y * 8 * kAcross;
   // Beyond the border the last row or column is computed again and not written.
   uint at_a[kDown], at_b[kAcross];
-  ivec2 corners[kAcross];
   [[unroll]] for (uint i = 0; i < kDown; ++i) {
     const uint row = row0 + row_of(i, lane), first = 1 - (i & 1);  // of a pair
     at_a[i] = batch * a_batch + min(row, m - 1 - kRowsOfA * first) * a_row;
@@ -87,11 +56,7 @@ void main() {
   [[unroll]] for (uint j = 0; j < kAcross; ++j) {
     const uint column = column0 + column_of(j, lane), first = 1 - (j & 1);
     at_b[j] = batch * b_batch + min(column, n - 1 - kColumnsOfB * first) * b_column;
-    const int place = int(min(column, n - 1)), y = kWindows != 0 ? place / out_width : 0;
-    corners[j] = ivec2((place - y * out_width) * stride_width - padding_width,
-                       y * stride_height - padding_height);
   }
-  Tap tap = Tap(0, 0, 0);
   float sums[8 * kDown][kAcross];
   [[unroll]] for (uint i = 0; i < 8 * kDown; ++i)
     [[unroll]] for (uint j = 0; j < kAcross; ++j) sums[i][j] = 0.0;
@@ -113,12 +78,7 @@ void main() {
     [[unroll]] for (uint j = 0; j < kAcross; ++j)
       [[unroll]] for (uint q = 0; q < kDepth; q += 2) {
         const uint p = j & 1;
-        if (kWindows != 0) {
-          Tap at = tap;
-          right[0][j] = seen(batch * b_batch, corners[j], at);
-          step(at);
-          right[1][j] = seen(batch * b_batch, corners[j], at);
-        } else if (kColumnsOfB == 0) {
+        if (kColumnsOfB == 0) {
           const vec2 two = pair(b, at_b[j] + depth + q);
           right[q][j] = two.x;
           right[q + 1][j] = two.y;
@@ -128,10 +88,6 @@ void main() {
           right[q + p][j - p + 1] = two.y;
         }
       }
-    if (kWindows == 1) {
-      step(tap);
-      step(tap);
-    }
     [[unroll]] for (uint i = 0; i < kDown; ++i)
       [[unroll]] for (uint l = 0; l < 8; ++l) {
         float of_row[kDepth];
