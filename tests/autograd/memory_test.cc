@@ -8,6 +8,7 @@
 #include "tenon/autograd/gradcheck.h"
 #include "tenon/autograd/variable.h"
 #include "tenon/base/error.h"
+#include "tenon/base/parallel.h"
 #include "tenon/memory/registry.h"
 #include "tenon/ops/into.h"
 #include "tenon/ops/operators.h"
@@ -383,6 +384,24 @@ TEST(ForwardModeTest, TangentsMustFit) {
   EXPECT_THROW(make_dual(tensor<double>({1, 2}), tensor<double>({1}), level), InvalidArgument);
   EXPECT_THROW(make_dual(tensor<std::int64_t>({1}), tensor<std::int64_t>({1}), level),
                InvalidArgument);
+}
+
+// Neither the scores nor copies of views are there: the rest is scratch memory of tiles.
+TEST(AttentionMemoryTest, KeepsQueriesKeysAndValues) {
+  constexpr std::int64_t kLength = 1024, kSize = 32;
+  CountingAllocator counting;
+  const AllocatorGuard guard(Device{}, counting);
+  const Tensor packed = randn({kLength, 3, kSize}).set_requires_grad(true);
+  const auto part = [&](std::int64_t i) { return packed.select(1, i); };
+  const std::size_t before = counting.current, of_one = kLength * kSize * sizeof(float);
+  counting.peak = before;
+  const Tensor out = ops::scaled_dot_product_attention(part(0), part(1), part(2), {}, true);
+  EXPECT_LE(counting.current, before + of_one + 4096);
+  EXPECT_LE(counting.peak, before + of_one + static_cast<std::size_t>(num_threads()) * 131072);
+  backward(ops::sum(out));
+  const std::size_t of_tiles = (128 * kLength + 65536) * sizeof(float);
+  EXPECT_LE(counting.peak,
+            before + 12 * of_one + static_cast<std::size_t>(num_threads()) * of_tiles);
 }
 
 }  // namespace

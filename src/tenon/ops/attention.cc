@@ -7,6 +7,7 @@
 
 #include "tenon/ops/binary.h"
 #include "tenon/ops/elementwise.h"
+#include "tenon/ops/fused_attention.h"
 #include "tenon/ops/matmul.h"
 #include "tenon/ops/select.h"
 #include "tenon/ops/shape.h"
@@ -17,10 +18,27 @@
 
 namespace tenon::ops {
 
-Tensor detail::attention(const Tensor& query, const Tensor& key, const Tensor& value,
-                         const Tensor& mask, bool is_causal, std::optional<double> scale) {
-  const Device device =
-      device_to_offer("scaled_dot_product_attention", {&query, &key, &value, &mask});
+Tensor composed_attention(const Attention& a) {
+  constexpr double kHidden = -std::numeric_limits<double>::infinity();
+  const DType compute = compute_dtype(a.dtype());
+  const Tensor keys = to(a.key, compute).transpose(-1, -2);
+  Tensor scores = ops::matmul(mul(to(a.query, compute), a.scale), keys);
+  if (a.is_causal) {
+    const std::int64_t sizes[] = {a.query.size(-2), a.key.size(-2)};
+    const Tensor all = full(IntList(sizes, 2), true, DType::kBool, a.query.device());
+    scores = ops::masked_fill(scores, ops::triu(all, 1), kHidden);
+  } else if (a.mask.defined()) {
+    scores = a.mask.dtype() == DType::kBool
+                 ? ops::masked_fill(scores, logical_not(a.mask), kHidden)
+                 : add(scores, to(a.mask, compute));
+  }
+  return to(ops::matmul(ops::softmax(scores, -1), to(a.value, compute)), a.dtype());
+}
+
+Attention attention_of(const Tensor& query, const Tensor& key, const Tensor& value,
+                       const Tensor& mask, bool is_causal, std::optional<double> scale) {
+  static_cast<void>(
+      device_to_offer("scaled_dot_product_attention", {&query, &key, &value, &mask}));
   const bool fits = query.dim() >= 2 && key.dim() >= 2 && value.dim() >= 2 &&
                     query.size(-1) == key.size(-1) && key.size(-2) == value.size(-2) &&
                     is_floating(query.dtype());
@@ -31,19 +49,20 @@ Tensor detail::attention(const Tensor& query, const Tensor& key, const Tensor& v
         to_string(query.sizes()), to_string(key.sizes()), to_string(value.sizes())));
   if (is_causal && mask.defined())
     throw InvalidArgument("scaled_dot_product_attention: give a mask or is_causal, not both");
-  constexpr double kHidden = -std::numeric_limits<double>::infinity();
-  const DType compute = compute_dtype(query.dtype());
-  const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
-  Tensor scores = ops::matmul(mul(to(query, compute), factor), to(key, compute).transpose(-1, -2));
-  if (is_causal) {
-    const Tensor hidden =
-        ops::triu(full({query.size(-2), key.size(-2)}, true, DType::kBool, device), 1);
-    scores = ops::masked_fill(scores, hidden, kHidden);
-  } else if (mask.defined()) {
-    scores = mask.dtype() == DType::kBool ? ops::masked_fill(scores, logical_not(mask), kHidden)
-                                          : add(scores, to(mask, compute));
-  }
-  return to(ops::matmul(ops::softmax(scores, -1), to(value, compute)), query.dtype());
+  return {query,     key, value, mask,
+          is_causal, scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))))};
+}
+
+Tensor detail::attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                         const Tensor& mask, bool is_causal, std::optional<double> scale) {
+  const Attention attention = attention_of(query, key, value, mask, is_causal, scale);
+  if (!has_fused_attention(attention)) return composed_attention(attention);
+  const DimVector sizes = attention.sizes();
+  DimVector of_query = sizes;
+  of_query.back() = query.size(-1);
+  const Tensor out = empty_in_order_of(query.expand(of_query), sizes, query.dtype());
+  fused_attention(attention, out);
+  return out;
 }
 
 }  // namespace tenon::ops

@@ -34,6 +34,7 @@ bool detail::install() {
   install_shape();
   install_scan();
   install_softmax();
+  install_attention();
   return true;
 }
 

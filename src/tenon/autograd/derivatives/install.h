@@ -18,5 +18,6 @@ void install_select();
 void install_shape();
 void install_scan();
 void install_softmax();
+void install_attention();
 
 }  // namespace tenon::autograd

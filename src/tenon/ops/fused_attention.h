@@ -1,0 +1,53 @@
+// Attention on the host without the scores in memory: Note [Attention in tiles] in
+// kernels/cpu/attention_tiles.h. Thread-safe unless a thread writes an argument. O(L S (E + V))
+// work for each head.
+#pragma once
+
+#include <optional>
+
+#include "tenon/ops/dispatch.h"
+
+namespace tenon::ops {
+
+// query [..., L, E], key [..., S, E], value [..., S, V], and a mask that is undefined, of bools, or
+// of numbers to add. Leading dimensions and the mask broadcast.
+struct Attention {
+  Tensor query, key, value, mask;
+  bool is_causal = false;
+  double scale = 1;
+
+  DType dtype() const { return query.dtype(); }
+  // Of the result, [..., L, V]. Throws InvalidArgument where leading dimensions do not broadcast.
+  DimVector sizes() const;
+};
+
+// The call's arguments, checked: what scaled_dot_product_attention throws for those.
+Attention attention_of(const Tensor& query, const Tensor& key, const Tensor& value,
+                       const Tensor& mask, bool is_causal, std::optional<double> scale);
+
+// From what attention is made of: other dtypes and devices, labels, and derivatives of derivatives.
+// Keeps the scores, and so does its gradient.
+Tensor composed_attention(const Attention& attention);
+
+// Whether the functions below compute it, and are worth it.
+bool has_fused_attention(const Attention& attention);
+
+// Writes the result into `out`, of its sizes and dtype, whose rows are dense. Scratch memory: some
+// tiles for each thread. Requires: has_fused_attention, or a few queries where that wants more.
+void fused_attention(const Attention& attention, const Tensor& out);
+
+// Its gradients, from that of the result. Defined ones are written; they have dense rows, the sizes
+// of query, key and value with all leading dimensions, and are of the dtype of the arithmetic,
+// compute_dtype(). Needs nothing of the forward pass. Scratch memory: 128 S elements for each
+// thread. Throws OutOfMemory.
+struct AttentionGradients {
+  Tensor query, key, value;
+};
+void fused_attention_gradients(const Attention& attention, const Tensor& gradient,
+                               const AttentionGradients& to);
+
+// An empty tensor whose memory has the order of the dimensions of `like`, as elementwise results
+// have. Requires: as many dimensions.
+Tensor empty_in_order_of(const Tensor& like, IntList sizes, DType dtype);
+
+}  // namespace tenon::ops
