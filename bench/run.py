@@ -86,6 +86,8 @@ PROGRAMS = {
     "gradients": ("chains of additions and small steps, forward and backward, beside PyTorch",
                   "{}/bench/bench_gradients", []),
     "training": ("training steps, peak memory and losses, beside PyTorch", "{}/bench/bench_training", BLAS),
+    "families": ("training steps and peak memory of seven families of models, beside PyTorch",
+                 "{}/bench/bench_families", BLAS),
     "lab_peers": ("`tenon explain` beside Mosaic and memory_viz",
                   "python3 bench/lab_peers/compare.py {}/tenon", []),
     "library_size": ("what the stripped library of allocators consists of, and its folders' shares, in bytes",

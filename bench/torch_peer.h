@@ -3,11 +3,15 @@
 
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
+#include <malloc.h>
 #include <torch/torch.h>
 #include <torch/version.h>
 
+#include <algorithm>
+#include <functional>
 #include <string>
 
+#include "tenon/tensor/tensor.h"
 #include "torch_name.h"
 
 extern "C" void omp_set_num_threads(int threads);
@@ -29,6 +33,53 @@ inline void set_torch_threads(int threads) {
   if (set_blas != nullptr && blas_threads != nullptr && blas_threads() != threads)
     set_blas(threads);
 #endif
+}
+
+// Counts the bytes of tensors, as the C library has rounded them.
+class CountingAllocator final : public c10::Allocator {
+ public:
+#if TORCH_VERSION_MAJOR < 2
+  c10::DataPtr allocate(std::size_t bytes) const override {
+#else
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+  c10::DataPtr allocate(std::size_t bytes) override {
+#endif
+    void* const data = inner_->raw_allocate(bytes);
+    live_ += malloc_usable_size(data);
+    peak_ = std::max(peak_, live_);
+    return {data, data, &drop, c10::Device(c10::kCPU)};  // convolutions want it so
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &drop; }
+  void start() const { peak_ = first_ = live_; }
+  std::uint64_t peak() const { return peak_ - first_; }
+
+ private:
+  static void drop(void* data) {
+    live_ -= malloc_usable_size(data);
+    inner_->raw_deallocate(data);
+  }
+  static inline c10::Allocator* const inner_ = c10::GetAllocator(c10::kCPU);
+  static inline std::uint64_t live_ = 0;
+  static inline std::uint64_t peak_ = 0;
+  static inline std::uint64_t first_ = 0;
+};
+
+// Most bytes of PyTorch's tensors at once in `body`.
+inline std::uint64_t peak_of_torch(const std::function<void()>& body) {
+  static auto& counting = *new CountingAllocator;
+  c10::SetAllocator(c10::kCPU, &counting, 255);
+  counting.start();
+  body();
+  return counting.peak();
+}
+
+// PyTorch's tensor on the memory of one of ours: f32 or i64.
+inline torch::Tensor borrowed(const Tensor& t) {
+  const std::vector<std::int64_t> sizes(t.sizes().begin(), t.sizes().end());
+  const auto dtype = t.dtype() == DType::kI64 ? torch::kInt64 : torch::kFloat32;
+  return torch::from_blob(const_cast<void*>(t.const_data_ptr()), sizes, dtype);
 }
 
 }  // namespace tenon::bench

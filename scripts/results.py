@@ -27,7 +27,7 @@ ORDER = ["replay", "snapshots", "small_program", "generated", "pages", "fidelity
          "tradeoff", "constants", "robson", "instructions", "planning", "host_peers", "host_pairs",
          "preload", "preload_pypi", "pool", "two_threads", "parallel", "verdict", "recorder", "library_size",
          "large_files", "viewer", "lab_peers", "python", "metadata", "operators",
-         "more_operators", "vulkan", "vulkan_vectors", "gradients", "training", "gpt_losses",
+         "more_operators", "vulkan", "vulkan_vectors", "gradients", "training", "families", "gpt_losses",
          "fsdp", "rank_weights",
          "rank_memory", "rank_network", "overlap", "ranks", "kills", "fleet"]
 

@@ -1,8 +1,6 @@
 // The same models in PyTorch, written as its users write them. Built where CMake finds it.
 #include "../torch_peer.h"
 
-#include <malloc.h>
-
 #include <cmath>
 #include <map>
 
@@ -10,48 +8,6 @@
 
 namespace tenon::bench {
 namespace {
-
-// Counts the bytes of tensors, as the C library has rounded them.
-class CountingAllocator final : public c10::Allocator {
- public:
-#if TORCH_VERSION_MAJOR < 2
-  c10::DataPtr allocate(std::size_t bytes) const override {
-#else
-  void copy_data(void* to, const void* from, std::size_t bytes) const override {
-    default_copy_data(to, from, bytes);
-  }
-  c10::DataPtr allocate(std::size_t bytes) override {
-#endif
-    void* const data = inner_->raw_allocate(bytes);
-    live_ += malloc_usable_size(data);
-    peak_ = std::max(peak_, live_);
-    return {data, data, &drop, c10::Device(c10::kCPU)};  // convolutions want it so
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &drop; }
-  void start() const { peak_ = first_ = live_; }
-  std::uint64_t peak() const { return peak_ - first_; }
-
- private:
-  static void drop(void* data) {
-    live_ -= malloc_usable_size(data);
-    inner_->raw_deallocate(data);
-  }
-  static inline c10::Allocator* const inner_ = c10::GetAllocator(c10::kCPU);
-  static inline std::uint64_t live_ = 0;
-  static inline std::uint64_t peak_ = 0;
-  static inline std::uint64_t first_ = 0;
-};
-
-CountingAllocator& counting() {
-  static auto& allocator = *new CountingAllocator;
-  return allocator;
-}
-
-torch::Tensor borrowed(const Tensor& t) {
-  const std::vector<std::int64_t> sizes(t.sizes().begin(), t.sizes().end());
-  const auto dtype = t.dtype() == DType::kI64 ? torch::kInt64 : torch::kFloat32;
-  return torch::from_blob(const_cast<void*>(t.const_data_ptr()), sizes, dtype);
-}
 
 class TorchPeer final : public Peer {
  public:
@@ -148,11 +104,10 @@ std::unique_ptr<Peer> make_peer(const Case& what, const std::vector<nn::NamedTen
 
 std::uint64_t peer_peak_of(const Case& what, const std::vector<nn::NamedTensor>& weights,
                            int threads) {
-  c10::SetAllocator(c10::kCPU, &counting(), 255);
-  counting().start();
-  const auto peer = make_peer(what, weights, threads);
-  for (int i = 0; i < 3; ++i) peer->step(what.input, what.target);
-  return counting().peak();
+  return peak_of_torch([&] {
+    const auto peer = make_peer(what, weights, threads);
+    for (int i = 0; i < 3; ++i) peer->step(what.input, what.target);
+  });
 }
 
 }  // namespace tenon::bench

@@ -166,9 +166,11 @@ class OffloadSaved {
   SavedTensorHooks hooks_;
 };
 
-// While it lives on this thread, nodes do not keep results that are cheap to compute again (gelu,
-// silu, layer_norm, rms_norm). Backward computes them again, the same bits, from what that call
-// saved itself. Results that were changed in place are kept as always.
+// Nodes do not keep results of 4096 elements and more that are cheap to compute again: those of
+// element-wise operators, norms and cat. Backward computes them again, the same bits, from what
+// their calls saved. RecomputeCheap(false) keeps them while it lives on this thread, for the fastest
+// backward. Results that were changed in place since are kept as always. Note [Results made again]
+// in saved_tensor.h.
 class RecomputeCheap {
  public:
   explicit RecomputeCheap(bool on = true);

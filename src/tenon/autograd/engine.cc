@@ -236,7 +236,7 @@ void GraphTask::run_backward(Node& node, std::span<Tensor> grads) {
   }
   if (!options_.retain_graph) {
     const std::lock_guard lock(node.lock());
-    node.release_saved();
+    node.end_saved();
   }
   pass_on(node, out);
 }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -71,10 +72,28 @@ class Node : public IntrusiveTarget {
   // Lets go of what was saved. Called with the lock held.
   virtual void release_saved() {}
   virtual bool is_accumulator() const { return false; }
-  // Whether the result is cheap to make again from what the node saved anyway: RecomputeCheap.
-  virtual bool is_cheap_to_recompute() const { return false; }
+  // Note [Results made again] in saved_tensor.h. How many passes over memory recompute() takes;
+  // kNoRecipe or more: it is not possible. Called with the lock held; may keep what recompute()
+  // needs and others keep anyway.
+  static constexpr int kNoRecipe = 1000;
+  virtual int ready_recompute() { return kNoRecipe; }
   // The result's values, to the bit. Requires: the above.
   virtual Tensor recompute() const { return {}; }
+  // recompute() would give another dtype or shape: the result was written into a tensor that has its
+  // own.
+  void refuse_recompute() { has_recompute_ = false; }
+  bool has_recompute() const { return has_recompute_; }
+  // Lets go of what was saved, once no recipe needs it. Requires: the lock is held.
+  void end_saved() {
+    saved_is_over_ = true;
+    if (recipes_ == 0) release_saved();
+  }
+  // Recipes that need what the node saved.
+  void add_recipe() { ++recipes_; }
+  void remove_recipe() {
+    const std::lock_guard lock(lock_);
+    if (--recipes_ == 0 && saved_is_over_) release_saved();
+  }
 
   // Where the gradients go; its number among this thread's, newest highest.
   std::span<Edge> edges() const { return {edges_, edge_count_}; }
@@ -163,7 +182,10 @@ class Node : public IntrusiveTarget {
   std::unique_ptr<NodeExtra> extra_;
   mutable SpinLock lock_;
   std::uint8_t marks_ = 0;
+  bool saved_is_over_ = false;
+  bool has_recompute_ = true;
   std::uint32_t output_count_ = 1;
+  std::uint32_t recipes_ = 0;
 };
 
 // A node with kEdges edges.

@@ -220,6 +220,18 @@ class Saveable {
   Tensor kept_;
 };
 
+// The first argument has the target's shape, and all have its dtype.
+template <typename... Arguments>
+inline bool are_like(const Tensor& out, const Arguments&... arguments) {
+  bool alike = true;
+  for_each_tensor(
+      [&](const Tensor& t, std::uint32_t i) {
+        alike &= t.dtype() == out.dtype() && (i != 0 || t.sizes() == out.sizes());
+      },
+      arguments...);
+  return alike;
+}
+
 // The target of an in-place change takes part in what is recorded, or should have.
 inline bool is_watched(const Tensor& out) {
   const AutogradMeta* meta = meta_of(out);
@@ -249,6 +261,7 @@ struct IntoKernel<op, NodeT> {
       check_views_are_watched(op.name(), out);
     auto node = make_intrusive<NodeT>();
     detail::connect(*node, needs.grads, arguments...);
+    if (!detail::are_like(out, arguments...)) node->refuse_recompute();
     if constexpr (detail::SavesInputs<NodeT>) {
       detail::Saveable saveable(out);
       node->save(needs.all(), saveable(arguments)...);

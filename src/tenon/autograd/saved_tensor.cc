@@ -7,12 +7,17 @@
 #include "tenon/autograd/forward_mode.h"
 #include "tenon/autograd/meta.h"
 #include "tenon/base/error.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/dim_labels.h"
 
 namespace tenon::autograd {
 namespace {
 
 thread_local std::shared_ptr<PackHooks> pack_hooks;
-constinit thread_local bool recompute_cheap = false;
+constinit thread_local bool recompute_cheap = true;
+
+constexpr std::int64_t kFewElements = 4096;
+constexpr int kMostPasses = 6;
 
 // A view whose base may be changed in place while gradients are recorded: the base would then come
 // to hold the node that saved the view. A leaf that requires a gradient refuses such a change.
@@ -37,6 +42,20 @@ Tensor without_base(const Tensor& view) {
   return alone;
 }
 
+// The tensor at that place in the graph, where that matters.
+Tensor placed(const Tensor& t, Edge edge) {
+  if (!grad_enabled() || !edge.node) {
+    if (edge.node) drop_node(std::move(edge.node));
+    return t;
+  }
+  Tensor at(t.impl()->shallow_copy(true, false));
+  AutogradMeta& meta = ensure_meta(at);
+  meta.requires_grad_ = true;
+  meta.grad_fn_ = std::move(edge.node);
+  meta.output_nr_ = edge.output_nr;
+  return at;
+}
+
 }  // namespace
 
 const std::shared_ptr<PackHooks>& current_pack_hooks() { return pack_hooks; }
@@ -50,8 +69,7 @@ SavedTensorHooks::~SavedTensorHooks() { pack_hooks = pack_hooks->outer; }
 RecomputeCheap::RecomputeCheap(bool on) : previous_(std::exchange(recompute_cheap, on)) {}
 RecomputeCheap::~RecomputeCheap() { recompute_cheap = previous_; }
 
-// What the hooks made, and the tensor's place in the graph, which they do not see. Without hooks
-// the node of `edge` makes the values again.
+// What the hooks made, and the tensor's place in the graph, which they do not see.
 struct PackedTensor {
   std::shared_ptr<PackHooks> hooks;
   SavedTensorHooks::Packed value;
@@ -59,9 +77,21 @@ struct PackedTensor {
   bool is_result = false;
 };
 
+// How to make a tensor again, or which tensor to keep once that is asked for.
+struct Recipe {
+  NodePtr maker;
+  int passes = 0;
+  Edge edge;  // the tensor's place in the graph
+  VariableVersion version;  // disabled: changes since do not matter
+  DimVector sizes;
+  bool is_view = false;  // of what the maker makes, with these sizes
+  WeakIntrusivePtr<TensorImpl> noted;
+};
+
 SavedTensor::SavedTensor() = default;
 SavedTensor::~SavedTensor() {
   if (packed_) drop_node(std::move(packed_->edge.node));
+  drop_recipe();
 }
 
 void SavedTensor::save(const Tensor& input) {
@@ -76,23 +106,82 @@ void SavedTensor::save(const Tensor& input) {
         to_string(input.sizes())));
   if (pack_hooks != nullptr) [[unlikely]]
     if (!(needs_grad(input) && is_leaf(input))) return pack(input, false);
-  if (recompute_cheap && keep_recipe(input)) [[unlikely]]
-    return;
+  if (keep_recipe(input))
+    recipe_->version = input.impl()->version_counter();
+  else
+    keep(input);
+}
+
+void SavedTensor::keep(const Tensor& input) {
   tensor_ = views_what_may_change(input) ? without_base(input) : input;
   version_ = input.version();
   state_ = State::kInput;
 }
 
-// Only of a call's result as the call left it: what a view or a change made of it, the call cannot.
-bool SavedTensor::keep_recipe(const Tensor& input) {
+// What a call left, and of which `input` is a dense view, or which it is; undefined: there is none.
+Tensor SavedTensor::result_behind(const Tensor& input) {
   const AutogradMeta* meta = meta_of(input);
-  if (meta == nullptr || meta->base_.defined() || !meta->grad_fn_ || input.version() != 0 ||
-      !meta->grad_fn_->is_cheap_to_recompute() || forward_depth() != 0)
-    return false;
-  packed_ = std::make_unique<PackedTensor>();
-  packed_->edge = {meta->grad_fn_, meta->output_nr_};
-  state_ = State::kPacked;
+  if (meta == nullptr || !input.is_contiguous() || input.impl()->has_own_version_counter()) return {};
+  if (!meta->base_.defined()) return input;
+  const Tensor& base = meta->base_;
+  return base.is_contiguous() && base.numel() == input.numel() ? base : Tensor();
+}
+
+bool SavedTensor::keep_recipe(const Tensor& input) {
+  const bool is_few = !tenon::detail::is_labelled(input) && input.numel() < kFewElements;
+  if (is_few || !recompute_cheap || forward_depth() != 0 || pack_hooks != nullptr) return false;
+  const Tensor made = result_behind(input);
+  if (!made.defined()) return false;
+  const AutogradMeta& meta = *meta_of(made);
+  if (!meta.grad_fn_ || meta.output_nr_ != 0 || made.version() != meta.view_version_) return false;
+  Node& maker = *meta.grad_fn_;
+  int passes = 0;
+  {
+    const std::lock_guard lock(maker.lock());
+    passes = maker.has_recompute() ? maker.ready_recompute() : Node::kNoRecipe;
+    if (passes > kMostPasses || tenon::detail::has_fewer_elements(input, kFewElements))
+      return false;
+    maker.add_recipe();
+  }
+  recipe_ = std::make_unique<Recipe>();
+  recipe_->maker = meta.grad_fn_;
+  recipe_->passes = passes;
+  recipe_->edge = gradient_edge(input);
+  recipe_->sizes = input.sizes().to_vector();
+  recipe_->is_view = !made.is_same(input);
+  version_ = input.version();
+  state_ = State::kRecipe;
   return true;
+}
+
+void SavedTensor::note(const Tensor& input) {
+  if (!recompute_cheap || forward_depth() != 0 || pack_hooks != nullptr) return;
+  if (input.is_wrapped_number()) return keep(input);
+  if (keep_recipe(input) || input.numel() < kFewElements || !needs_grad(input) || is_leaf(input))
+    return;
+  recipe_ = std::make_unique<Recipe>();
+  recipe_->noted = WeakIntrusivePtr<TensorImpl>(input.impl_ptr());
+  version_ = input.version();
+  state_ = State::kNoted;
+}
+
+int SavedTensor::ready_recompute() {
+  if (state_ == State::kInput) return 0;
+  if (state_ == State::kRecipe) return recipe_->passes;
+  if (state_ != State::kNoted || pack_hooks != nullptr) return Node::kNoRecipe;
+  const Tensor input(recipe_->noted.lock());
+  const bool is_kept_anyway = input.defined() && input.use_count() > 1;
+  if (!is_kept_anyway || input.version() != version_) return Node::kNoRecipe;
+  recipe_.reset();
+  keep(input);
+  return 0;
+}
+
+void SavedTensor::drop_recipe() {
+  if (!recipe_ || !recipe_->maker) return;
+  recipe_->maker->remove_recipe();
+  drop_node(std::move(recipe_->maker));
+  drop_node(std::move(recipe_->edge.node));
 }
 
 void SavedTensor::save_result(const Tensor& result) {
@@ -121,16 +210,15 @@ Tensor SavedTensor::get(const Node& node) const {
     const std::lock_guard lock(node.lock());
     if (state_ == State::kReleased) [[unlikely]]
       refuse_released(node);
-    if (state_ == State::kPacked) [[unlikely]]
-      t = Tensor();
-    else
-      t = tensor_;
+    t = tensor_;
   }
   if (state_ == State::kPacked) [[unlikely]]
     return unpack(node);
+  if (state_ == State::kRecipe) [[unlikely]]
+    return make_again(node);
   if (!t.defined()) return t;
   if (t.version() != version_) [[unlikely]]
-    refuse_changed(node, t);
+    refuse_changed(node, t.sizes(), t.version());
   if (state_ == State::kResult && grad_enabled()) {
     Tensor result(t.impl()->shallow_copy(true, false));
     if (forward_depth() != 0) [[unlikely]]
@@ -156,18 +244,32 @@ Tensor SavedTensor::unpack(const Node& node) const {
   }
   Tensor t = [&] {
     const RecordAgain again(false);
-    return hooks == nullptr ? edge.node->recompute() : hooks->unpack(value);
+    return hooks->unpack(value);
   }();
   if (!t.defined())
     throw InvalidArgument(
         fmt::format("backward: the hook that unpacks what {} saved gave nothing", node.name()));
-  if (!grad_enabled() || !edge.node) return t;
-  Tensor placed(t.impl()->shallow_copy(true, false));
-  AutogradMeta& meta = ensure_meta(placed);
-  meta.requires_grad_ = true;
-  meta.grad_fn_ = std::move(edge.node);
-  meta.output_nr_ = edge.output_nr;
-  return placed;
+  return placed(t, std::move(edge));
+}
+
+Tensor SavedTensor::make_again(const Node& node) const {
+  NodePtr maker;
+  Edge edge;
+  {
+    const std::lock_guard lock(node.lock());
+    if (recipe_ == nullptr) refuse_released(node);
+    if (recipe_->version.enabled() && recipe_->version.current_version() != version_)
+      refuse_changed(node, recipe_->sizes, recipe_->version.current_version());
+    maker = recipe_->maker;
+    edge = recipe_->edge;
+  }
+  Tensor t = [&] {
+    const RecordAgain again(false);
+    const Tensor made = contiguous(maker->recompute());
+    return recipe_->is_view ? made.view(recipe_->sizes) : made;
+  }();
+  drop_node(std::move(maker));
+  return placed(t, std::move(edge));
 }
 
 void SavedTensor::release() {
@@ -175,6 +277,8 @@ void SavedTensor::release() {
   tensor_ = Tensor();
   if (packed_) drop_node(std::move(packed_->edge.node));
   packed_.reset();
+  drop_recipe();
+  recipe_.reset();
   state_ = State::kReleased;
 }
 
@@ -185,12 +289,12 @@ void SavedTensor::refuse_released(const Node& node) const {
       node.name()));
 }
 
-void SavedTensor::refuse_changed(const Node& node, const Tensor& now) const {
+void SavedTensor::refuse_changed(const Node& node, IntList sizes, std::uint32_t now) const {
   throw InvalidArgument(
       fmt::format("backward: a tensor of shape {} that {} saved for its gradient was changed in "
                   "place: it is at "
                   "version {}, and version {} was saved; clone it before the change{}",
-                  to_string(now.sizes()), node.name(), now.version(), version_,
+                  to_string(sizes), node.name(), now, version_,
                   node.extra() != nullptr && !node.extra()->made_at.empty()
                       ? ". The call:\n" + node.extra()->made_at
                       : "; AnomalyMode tells where the call was made"));

@@ -351,6 +351,12 @@ void check_distinct(const char* what, const Labels& labels) {
 
 void assume_hint(const SymInt& size) { static_cast<void>(size == SymInt(size.hint())); }
 
+SymInt sym_numel(const Tensor& t) {
+  SymInt elements(1);
+  for (const SymInt& size : sym_sizes_of(t)) elements = elements * size;
+  return elements;
+}
+
 SymSizes sym_sizes_of(const Tensor& t) {
   SymSizes sizes;
   for (const Label& label : labels_of(t)) sizes.push_back(label.size);

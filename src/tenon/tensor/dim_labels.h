@@ -70,6 +70,11 @@ class KnownShapes {
 namespace detail {
 
 inline bool is_labelled(const Tensor& t) { return t.impl()->is_labelled(); }
+SymInt sym_numel(const Tensor& t);
+// Whether it has fewer elements; a guard where symbols decide.
+inline bool has_fewer_elements(const Tensor& t, std::int64_t count) {
+  return is_labelled(t) ? sym_numel(t) < SymInt(count) : t.numel() < count;
+}
 
 // --- Each is right for tensors without labels, too, but callers test is_labelled first.
 // Tells gradient metadata and labels of a view that was just made.

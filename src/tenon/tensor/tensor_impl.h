@@ -129,6 +129,7 @@ class TensorImpl : public IntrusiveTarget {
     version_word().fetch_add(1, std::memory_order_acq_rel);
   }
   void use_new_version_counter();
+  bool has_own_version_counter() const { return own_version_ != nullptr; }
 
   // --- Gradients.
   bool requires_grad() const { return autograd_ != nullptr && autograd_->requires_grad(); }

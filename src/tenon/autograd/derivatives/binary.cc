@@ -30,23 +30,29 @@ inline constexpr Complex kComplex = Complex::kRefused;
 // A derivative of two operands: first(g, a, b) and second(g, a, b) before what was broadcast is
 // summed. kSavesFirst: for whose gradient a is needed (1: a's, 2: b's, 3: either); kSavesSecond
 // likewise for b.
-template <typename F>
+template <typename F, auto& op>
 class BinaryNode final : public NodeOf<2> {
  public:
+  static constexpr bool kSavesInputs = F::kSavesFirst != 0 || F::kSavesSecond != 0;
   static constexpr bool kTakesComplex = kComplex<F> != Complex::kRefused;
   const char* name() const override { return F::kName; }
   void save(std::uint32_t needs, const Tensor& a, const Tensor& b) {
-    if ((needs & F::kSavesFirst) != 0) a_.save(a);
-    if ((needs & F::kSavesSecond) != 0) b_.save(b);
+    const auto keep = [&](SavedTensor& to, const Tensor& t, std::uint32_t of) {
+      (needs & of) != 0 ? to.save(t) : to.note(t);
+    };
+    keep(a_, a, F::kSavesFirst);
+    keep(b_, b, F::kSavesSecond);
+    needs_ = needs;
     shapes_.save(a, b);
   }
+  int ready_recompute() override { return 1 + a_.ready_recompute() + b_.ready_recompute(); }
+  Tensor recompute() const override { return op(a_.get(*this), b_.get(*this)); }
   void release_saved() override {
     a_.release();
     b_.release();
   }
   void backward(const BackwardCall& call) override {
-    const Tensor a = a_.saved() ? a_.get(*this) : Tensor();
-    const Tensor b = b_.saved() ? b_.get(*this) : Tensor();
+    const Tensor a = saved(a_, F::kSavesFirst), b = saved(b_, F::kSavesSecond);
     if constexpr (kComplex<F> == Complex::kHolomorphic)
       if (is_complex(call.grad().dtype())) [[unlikely]]
         return complex_backward(call, a, b);
@@ -56,8 +62,7 @@ class BinaryNode final : public NodeOf<2> {
   }
   // Element by element, the derivative is its own transpose.
   Tensor tangent(std::span<const Tensor> tangents, const Tensor& result) override {
-    const Tensor a = a_.saved() ? a_.get(*this) : Tensor();
-    const Tensor b = b_.saved() ? b_.get(*this) : Tensor();
+    const Tensor a = saved(a_, F::kSavesFirst), b = saved(b_, F::kSavesSecond);
     Tensor sum;
     if (tangents[0].defined()) sum = F::first(wide(tangents[0], result), a, b);
     if (tangents[1].defined()) {
@@ -68,6 +73,10 @@ class BinaryNode final : public NodeOf<2> {
   }
 
  private:
+  // Undefined unless its values are needed here.
+  Tensor saved(const SavedTensor& t, std::uint32_t of) const {
+    return (needs_ & of) != 0 ? t.get(*this) : Tensor();
+  }
   void complex_backward(const BackwardCall& call, const Tensor& a, const Tensor& b) {
     const Tensor g = conjugated(call.grad());
     if (call.wants(0)) call.out[0] = shapes_.match_first(conjugated(F::first(g, a, b)));
@@ -78,6 +87,7 @@ class BinaryNode final : public NodeOf<2> {
   }
 
   SavedTensor a_, b_;
+  std::uint32_t needs_ = 0;
   PairShapes shapes_;
 };
 
@@ -157,8 +167,8 @@ inline constexpr Complex kComplex<pow> = Complex::kHolomorphic;
 
 void install_binary() {
 #define TENON_SET(name, formula)                        \
-  set_derivative<ops::op::name, BinaryNode<formula>>(); \
-  set_into_derivative<ops::op::name##_into, BinaryNode<formula>>();
+  set_derivative<ops::op::name, BinaryNode<formula, ops::op::name>>(); \
+  set_into_derivative<ops::op::name##_into, BinaryNode<formula, ops::op::name>>();
   TENON_SET(add, add)
   TENON_SET(sub, sub)
   TENON_SET(mul, mul)
@@ -171,7 +181,7 @@ void install_binary() {
   TENON_SET(remainder, remainder)
 #undef TENON_SET
   // Steps: writing them over a tensor ends its history.
-#define TENON_SET(name) set_into_derivative<ops::op::name##_into, BinaryNode<nothing>>();
+#define TENON_SET(name) set_into_derivative<ops::op::name##_into, BinaryNode<nothing, ops::op::name>>();
   TENON_SET(floor_divide)
   TENON_SET(eq)
   TENON_SET(ne)

@@ -65,14 +65,12 @@ bool conv_weight(const Tensor& gradient, const Tensor& a, IntList sizes,
 
 Tensor passing_bits(const Tensor& result) {
   constexpr std::int64_t kFew = 1024;
-  SymInt elements(1);
-  if (tenon::detail::is_labelled(result)) [[unlikely]] {
-    for (const SymInt& size : result.sym_sizes()) elements = elements * size;
-    static_cast<void>(elements < SymInt(kFew));  // a guard
-  }
-  if (!is_plain_or_meta(result) || !result.is_contiguous() || result.numel() < kFew) return {};
+  if (tenon::detail::has_fewer_elements(result, kFew) || !is_plain_or_meta(result) ||
+      !result.is_contiguous())
+    return {};
   const Tensor bits = empty({(result.numel() + 7) / 8}, DType::kU8, result.device());
   if (bits.is_meta()) {
+    const SymInt elements = tenon::detail::sym_numel(result);
     if (elements.is_symbolic())
       tenon::detail::give_sym_sizes(bits, {(elements + SymInt(7)) / SymInt(8)});
     return bits;

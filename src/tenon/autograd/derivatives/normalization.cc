@@ -7,6 +7,8 @@ namespace {
 
 using namespace ops;
 
+constexpr int kNormPasses = 2;  // statistics, and the values
+
 Tensor wide(const Tensor& t) { return to(t, compute_dtype(t.dtype())); }
 
 DimVector last_dims(std::size_t count) {
@@ -106,6 +108,8 @@ class NormNode : public NodeOf<3> {
     weight_.release();
     bias_.release();
   }
+  int ready_recompute() override { return kNormPasses + a_.ready_recompute() + weight_.ready_recompute() +
+           bias_.ready_recompute(); }
   void backward(const BackwardCall& call) override {
     const Tensor inputs[] = {a_.get(*this), weight_.get(*this), bias_.get(*this)};
     if (!formulas_recorded() && inputs[0].numel() > 0 && fast(call, inputs)) return;
@@ -146,7 +150,6 @@ class LayerNormNode final : public NormNode<LayerNorm> {
     keep(a, weight, bias);
     how_.save(shape, eps);
   }
-  bool is_cheap_to_recompute() const override { return true; }
   Tensor recompute() const override {
     return ops::layer_norm(a_.get(*this), how_.shape, weight_.get(*this), bias_.get(*this),
                            how_.eps);
@@ -159,7 +162,6 @@ class RmsNormNode final : public NormNode<RmsNorm> {
     keep(a, weight, {});
     how_.save(shape, eps);
   }
-  bool is_cheap_to_recompute() const override { return true; }
   Tensor recompute() const override {
     return ops::rms_norm(a_.get(*this), how_.shape, weight_.get(*this), how_.eps);
   }
@@ -171,6 +173,10 @@ class GroupNormNode final : public NormNode<GroupNorm> {
             const Tensor& bias, double eps) {
     keep(a, weight, bias);
     how_.save(groups, eps);
+  }
+  Tensor recompute() const override {
+    return ops::group_norm(a_.get(*this), how_.groups, weight_.get(*this), bias_.get(*this),
+                           how_.eps);
   }
 };
 
@@ -189,6 +195,16 @@ class BatchNormNode final : public NodeOf<5> {
   }
   void release_saved() override {
     for (SavedTensor& t : saved_) t.release();
+  }
+  int ready_recompute() override {
+    int passes = kNormPasses;
+    for (SavedTensor& t : saved_) passes += t.ready_recompute();
+    return passes;
+  }
+  // With the batch's own statistics, those of a module stay as they are.
+  Tensor recompute() const override {
+    return ops::batch_norm(saved_[0].get(*this), saved_[1].get(*this), saved_[2].get(*this),
+                           saved_[3].get(*this), saved_[4].get(*this), training_, 0, eps_);
   }
   void backward(const BackwardCall& call) override {
     std::vector<Tensor> inputs;

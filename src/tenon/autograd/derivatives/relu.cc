@@ -22,7 +22,7 @@ class ReluNode final : public NodeOf<1> {
  public:
   static constexpr bool kSavesInputs = false;
   const char* name() const override { return "relu"; }
-  void save(std::uint32_t, const Tensor&, const UnaryNumbers& = {}) {}
+  void save(std::uint32_t, const Tensor& a, const UnaryNumbers& = {}) { input_.note(a); }
   void save_result(const Tensor& result) {
     const Tensor bits = direct::passing_bits(result);
     has_bits_ = bits.defined();
@@ -30,7 +30,12 @@ class ReluNode final : public NodeOf<1> {
     sizes_ = result.sizes().to_vector();
     kept_.save(bits);
   }
-  void release_saved() override { kept_.release(); }
+  void release_saved() override {
+    kept_.release();
+    input_.release();
+  }
+  int ready_recompute() override { return has_bits_ ? 1 + input_.ready_recompute() : kNoRecipe; }
+  Tensor recompute() const override { return ops::relu(input_.get(*this)); }
   void backward(const BackwardCall& call) override {
     const Tensor kept = kept_.get(*this);
     Tensor& g = call.grad();
@@ -55,7 +60,7 @@ class ReluNode final : public NodeOf<1> {
   }
 
  private:
-  SavedTensor kept_;
+  SavedTensor kept_, input_;
   DimVector sizes_;
   bool has_bits_ = false;
 };

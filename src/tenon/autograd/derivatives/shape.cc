@@ -32,6 +32,20 @@ class JoinNode final : public VariadicNode {
       at += length;
     }
   }
+  void release_saved() override {
+    for (std::size_t i = 0; i < inputs_.size(); ++i) values_[i].release();
+  }
+  int ready_recompute() override {
+    int passes = 1;
+    for (std::size_t i = 0; i < inputs_.size(); ++i)
+      passes = std::min(passes + values_[i].ready_recompute(), kNoRecipe);
+    return passes;
+  }
+  Tensor recompute() const override {
+    std::vector<Tensor> all;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) all.push_back(values_[i].get(*this));
+    return op(all, dim_);
+  }
   Tensor tangent(std::span<const Tensor> tangents, const Tensor& result) override {
     std::vector<Tensor> all;
     for (std::size_t i = 0; i < inputs_.size(); ++i)
@@ -55,8 +69,10 @@ class JoinNode final : public VariadicNode {
     auto node = make_intrusive<JoinNode>();
     node->make_edges(tensors.size());
     node->inputs_.resize(tensors.size());
+    node->values_ = std::make_unique<SavedTensor[]>(tensors.size());
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       node->inputs_[i].save(tensors[i]);
+      node->values_[i].note(tensors[i]);
       if (grad_enabled() && needs_grad(tensors[i])) node->edges()[i] = gradient_edge(tensors[i]);
     }
     if (anomaly_enabled()) [[unlikely]]
@@ -79,6 +95,7 @@ class JoinNode final : public VariadicNode {
 
  private:
   std::vector<InputShape> inputs_;
+  std::unique_ptr<SavedTensor[]> values_;
   std::int64_t dim_ = 0;
 };
 

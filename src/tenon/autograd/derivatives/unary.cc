@@ -117,7 +117,6 @@ struct silu {
   static constexpr Saves kSaves = Saves::kInput;
   static constexpr Unary kBlocks = Unary::kSilu;
   static constexpr DeviceFunction kOnDevice = DeviceFunction::kSiluBackward;
-  static Tensor again(const Tensor& v) { return ops::silu(v); }
   static Tensor formula(const Tensor& g, const Tensor& v, const UnaryNumbers&) {
     const Tensor s = ops::sigmoid(v);
     return g * s * (v * (1 - s) + 1);
@@ -141,7 +140,6 @@ struct gelu {
   static constexpr Saves kSaves = Saves::kInput;
   static constexpr Unary kBlocks = Unary::kGelu;
   static constexpr DeviceFunction kOnDevice = DeviceFunction::kGeluBackward;
-  static Tensor again(const Tensor& v) { return ops::gelu(v); }
   static Tensor formula(const Tensor& g, const Tensor& v, const UnaryNumbers&) {
     const Tensor cdf = (ops::erf(v * std::numbers::sqrt2 / 2) + 1) * 0.5;
     const Tensor pdf = ops::exp(ops::square(v) * -0.5) * (kTwoOverRootPi / 2 / std::numbers::sqrt2);
@@ -154,7 +152,6 @@ struct gelu_tanh {
   static constexpr Saves kSaves = Saves::kInput;
   static constexpr Unary kBlocks = Unary::kGeluTanh;
   static constexpr DeviceFunction kOnDevice = DeviceFunction::kGeluTanhBackward;
-  static Tensor again(const Tensor& v) { return ops::gelu(v, true); }
   static Tensor formula(const Tensor& g, const Tensor& v, const UnaryNumbers&) {
     constexpr double kScale = kTwoOverRootPi / std::numbers::sqrt2;
     constexpr double kCubic = 0.044715;
@@ -170,11 +167,6 @@ concept HasFused = requires { F::kOnDevice; };
 template <typename F>
 concept HasBlocks = requires { F::kBlocks; };
 
-template <typename F>
-concept IsCheap = requires(const Tensor& v) {
-  F::again(v);
-};
-
 // Note [Complex gradients]. All of them but abs are holomorphic.
 template <typename F, typename... Any>
 inline constexpr bool kIsOneOf = (std::is_same_v<F, Any> || ...);
@@ -183,7 +175,7 @@ inline constexpr bool kHasComplexGradient =
     kIsOneOf<F, neg, abs, square, exp, log, log10, sqrt, rsqrt, reciprocal, sin, cos, tan, asin,
              acos, atan, sinh, cosh, tanh>;
 
-template <typename F>
+template <typename F, auto& op>
 class UnaryNode final : public NodeOf<1> {
  public:
   static constexpr bool kTakesComplex = kHasComplexGradient<F>;
@@ -196,10 +188,15 @@ class UnaryNode final : public NodeOf<1> {
     value_.save_result(result);
   }
   void release_saved() override { value_.release(); }
-  bool is_cheap_to_recompute() const override { return IsCheap<F>; }
+  int ready_recompute() override {
+    return F::kSaves == Saves::kInput ? 1 + value_.ready_recompute() : kNoRecipe;
+  }
   Tensor recompute() const override {
-    if constexpr (IsCheap<F>) return F::again(value_.get(*this));
-    return {};
+    const Tensor value = value_.get(*this);
+    if constexpr (std::is_invocable_v<decltype(op), const Tensor&, const UnaryNumbers&>)
+      return op(value, numbers_);
+    else
+      return op(value);
   }
   void backward(const BackwardCall& call) override {
     const Tensor value = F::kSaves == Saves::kNothing ? Tensor() : value_.get(*this);
@@ -248,8 +245,8 @@ class UnaryNode final : public NodeOf<1> {
 
 void install_unary() {
 #define TENON_SET(name, formula)                       \
-  set_derivative<ops::op::name, UnaryNode<formula>>(); \
-  set_into_derivative<ops::op::name##_into, UnaryNode<formula>>();
+  set_derivative<ops::op::name, UnaryNode<formula, ops::op::name>>(); \
+  set_into_derivative<ops::op::name##_into, UnaryNode<formula, ops::op::name>>();
   TENON_SET(neg, neg)
   TENON_SET(abs, abs)
   TENON_SET(sign, nothing)
@@ -288,11 +285,11 @@ void install_unary() {
   TENON_SET(gelu_none, gelu)
   TENON_SET(gelu_tanh, gelu_tanh)
 #undef TENON_SET
-  set_derivative<ops::op::leaky_relu, UnaryNode<leaky_relu>>();
-  set_derivative<ops::op::elu, UnaryNode<elu>>();
-  set_derivative<ops::op::softplus, UnaryNode<softplus>>();
-  set_derivative<ops::op::hardtanh, UnaryNode<hardtanh>>();
-  set_derivative<ops::op::clamp, UnaryNode<clamp>>();
+  set_derivative<ops::op::leaky_relu, UnaryNode<leaky_relu, ops::op::leaky_relu>>();
+  set_derivative<ops::op::elu, UnaryNode<elu, ops::op::elu>>();
+  set_derivative<ops::op::softplus, UnaryNode<softplus, ops::op::softplus>>();
+  set_derivative<ops::op::hardtanh, UnaryNode<hardtanh, ops::op::hardtanh>>();
+  set_derivative<ops::op::clamp, UnaryNode<clamp, ops::op::clamp>>();
 }
 
 }  // namespace tenon::autograd
