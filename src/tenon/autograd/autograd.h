@@ -168,9 +168,9 @@ class OffloadSaved {
 
 // Nodes do not keep results of 4096 elements and more that are cheap to compute again: those of
 // element-wise operators, norms and cat. Backward computes them again, the same bits, from what
-// their calls saved. RecomputeCheap(false) keeps them while it lives on this thread, for the fastest
-// backward. Results that were changed in place since are kept as always. Note [Results made again]
-// in saved_tensor.h.
+// their calls saved. While RecomputeCheap(false) lives on this thread, nodes keep them, for the
+// fastest backward. Results that were changed in place since are kept as always. Note [Results made
+// again] in saved_tensor.h.
 class RecomputeCheap {
  public:
   explicit RecomputeCheap(bool on = true);

@@ -72,15 +72,14 @@ class Node : public IntrusiveTarget {
   // Lets go of what was saved. Called with the lock held.
   virtual void release_saved() {}
   virtual bool is_accumulator() const { return false; }
-  // Note [Results made again] in saved_tensor.h. How many passes over memory recompute() takes;
-  // kNoRecipe or more: it is not possible. Called with the lock held; may keep what recompute()
+  // Note [Results made again] in saved_tensor.h. How many passes over memory recompute() takes.
+  // From kNoRecipe on it is not possible. Called with the lock held. May keep what recompute()
   // needs and others keep anyway.
   static constexpr int kNoRecipe = 1000;
   virtual int ready_recompute() { return kNoRecipe; }
   // The result's values, to the bit. Requires: the above.
   virtual Tensor recompute() const { return {}; }
-  // recompute() would give another dtype or shape: the result was written into a tensor that has its
-  // own.
+  // recompute() would give another dtype or shape than the tensor that the result went into.
   void refuse_recompute() { has_recompute_ = false; }
   bool has_recompute() const { return has_recompute_; }
   // Lets go of what was saved, once no recipe needs it. Requires: the lock is held.

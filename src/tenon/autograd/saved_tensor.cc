@@ -17,7 +17,7 @@ thread_local std::shared_ptr<PackHooks> pack_hooks;
 constinit thread_local bool recompute_cheap = true;
 
 constexpr std::int64_t kFewElements = 4096;
-constexpr int kMostPasses = 6;
+constexpr int kMostPasses = 4;
 
 // A view whose base may be changed in place while gradients are recorded: the base would then come
 // to hold the node that saved the view. A leaf that requires a gradient refuses such a change.
@@ -121,7 +121,8 @@ void SavedTensor::keep(const Tensor& input) {
 // What a call left, and of which `input` is a dense view, or which it is; undefined: there is none.
 Tensor SavedTensor::result_behind(const Tensor& input) {
   const AutogradMeta* meta = meta_of(input);
-  if (meta == nullptr || !input.is_contiguous() || input.impl()->has_own_version_counter()) return {};
+  if (meta == nullptr || !input.is_contiguous() || input.impl()->has_own_version_counter())
+    return {};
   if (!meta->base_.defined()) return input;
   const Tensor& base = meta->base_;
   return base.is_contiguous() && base.numel() == input.numel() ? base : Tensor();

@@ -31,10 +31,10 @@ class SavedTensor {
   // An undefined tensor may be saved.
   void save(const Tensor& input);
   void save_result(const Tensor& result);
-  // For recompute() alone: keeps a recipe where the tensor has one, a number of one element, and else
-  // only remembers the tensor.
+  // For recompute() alone: keeps a recipe where the tensor has one, or a plain number. Else it only
+  // remembers the tensor.
   void note(const Tensor& input);
-  // How many passes get() takes; Node::kNoRecipe: it cannot serve a recipe. A noted tensor is kept
+  // How many passes get() takes. Node::kNoRecipe: it cannot serve a recipe. A noted tensor is kept
   // from now on, if others keep it, too.
   int ready_recompute();
 

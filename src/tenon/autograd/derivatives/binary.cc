@@ -181,7 +181,8 @@ void install_binary() {
   TENON_SET(remainder, remainder)
 #undef TENON_SET
   // Steps: writing them over a tensor ends its history.
-#define TENON_SET(name) set_into_derivative<ops::op::name##_into, BinaryNode<nothing, ops::op::name>>();
+#define TENON_SET(name) \
+  set_into_derivative<ops::op::name##_into, BinaryNode<nothing, ops::op::name>>();
   TENON_SET(floor_divide)
   TENON_SET(eq)
   TENON_SET(ne)

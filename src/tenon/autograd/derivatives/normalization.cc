@@ -108,8 +108,9 @@ class NormNode : public NodeOf<3> {
     weight_.release();
     bias_.release();
   }
-  int ready_recompute() override { return kNormPasses + a_.ready_recompute() + weight_.ready_recompute() +
-           bias_.ready_recompute(); }
+  int ready_recompute() override {
+    return kNormPasses + a_.ready_recompute() + weight_.ready_recompute() + bias_.ready_recompute();
+  }
   void backward(const BackwardCall& call) override {
     const Tensor inputs[] = {a_.get(*this), weight_.get(*this), bias_.get(*this)};
     if (!formulas_recorded() && inputs[0].numel() > 0 && fast(call, inputs)) return;

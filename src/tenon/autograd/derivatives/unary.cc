@@ -189,7 +189,9 @@ class UnaryNode final : public NodeOf<1> {
   }
   void release_saved() override { value_.release(); }
   int ready_recompute() override {
-    return F::kSaves == Saves::kInput ? 1 + value_.ready_recompute() : kNoRecipe;
+    // Others compute for longer than a pass over memory takes.
+    constexpr int kPasses = kIsOneOf<F, abs, square, clamp, leaky_relu, hardtanh> ? 1 : 2;
+    return F::kSaves == Saves::kInput ? kPasses + value_.ready_recompute() : kNoRecipe;
   }
   Tensor recompute() const override {
     const Tensor value = value_.get(*this);
