@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <thread>
+#include <vector>
 
 #include "tenon/autograd/autograd.h"
 #include "tenon/base/error.h"
@@ -170,6 +172,23 @@ TEST(Recompute, AChangeInPlaceIsRefusedAsWhereAllIsKept) {
     ops::mul_(h, 2);
     EXPECT_THROW(backward(out), InvalidArgument) << again;
   }
+}
+
+TEST(Recompute, ThreadsPassOneGraph) {
+  const Tensor x = randn({kSide, kSide}).set_requires_grad(true);
+  const Tensor w = randn({kSide, kSide}).set_requires_grad(true);
+  const Tensor h = ops::relu_(ops::batch_norm(ops::matmul(x, w), {}, {}, {}, {}, true));
+  const Tensor outputs[] = {ops::sum(ops::square(ops::linear(ops::gelu(h), w)))};
+  const Tensor inputs[] = {x, w};
+  const GradOptions retained{.retain_graph = true};
+  const std::vector<Tensor> wanted = grad(outputs, inputs, {}, retained);
+  std::vector<Tensor> found[4];
+  std::vector<std::thread> threads;
+  for (std::vector<Tensor>& mine : found)
+    threads.emplace_back([&] { mine = grad(outputs, inputs, {}, retained); });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::vector<Tensor>& each : found)
+    for (std::size_t i = 0; i < 2; ++i) EXPECT_TRUE(same_bits(each[i], wanted[i])) << i;
 }
 
 TEST(Recompute, KeepsWhatHadOtherDataPutIn) {

@@ -82,7 +82,7 @@ class Node : public IntrusiveTarget {
   // recompute() would give another dtype or shape than the tensor that the result went into.
   void refuse_recompute() { has_recompute_ = false; }
   bool has_recompute() const { return has_recompute_; }
-  // Lets go of what was saved, once no recipe needs it. Requires: the lock is held.
+  // Releases what was saved as soon as no recipe needs it. Requires: the lock is held.
   void end_saved() {
     saved_is_over_ = true;
     if (recipes_ == 0) release_saved();

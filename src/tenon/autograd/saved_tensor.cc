@@ -28,31 +28,30 @@ bool views_what_may_change(const Tensor& t) {
   return base == nullptr || base->grad_fn_ || !base->requires_grad_;
 }
 
+void place(const Tensor& t, Edge edge) {
+  AutogradMeta& meta = ensure_meta(t);
+  meta.requires_grad_ = true;
+  meta.grad_fn_ = std::move(edge.node);
+  meta.output_nr_ = edge.output_nr;
+}
+
 // Its values and its place in the graph, but not its base.
 Tensor without_base(const Tensor& view) {
   Tensor alone(view.impl()->shallow_copy(true, false));
   if (forward_depth() != 0) [[unlikely]]
     copy_tangents(view, alone);
-  if (!needs_grad(view)) return alone;
-  Edge edge = gradient_edge(view);
-  AutogradMeta& meta = ensure_meta(alone);
-  meta.requires_grad_ = true;
-  meta.grad_fn_ = std::move(edge.node);
-  meta.output_nr_ = edge.output_nr;
+  if (needs_grad(view)) place(alone, gradient_edge(view));
   return alone;
 }
 
 // The tensor at that place in the graph, where that matters.
 Tensor placed(const Tensor& t, Edge edge) {
   if (!grad_enabled() || !edge.node) {
-    if (edge.node) drop_node(std::move(edge.node));
+    drop_node(std::move(edge.node));
     return t;
   }
   Tensor at(t.impl()->shallow_copy(true, false));
-  AutogradMeta& meta = ensure_meta(at);
-  meta.requires_grad_ = true;
-  meta.grad_fn_ = std::move(edge.node);
-  meta.output_nr_ = edge.output_nr;
+  place(at, std::move(edge));
   return at;
 }
 
@@ -83,8 +82,7 @@ struct Recipe {
   int passes = 0;
   Edge edge;  // the tensor's place in the graph
   VariableVersion version;  // disabled: changes since do not matter
-  DimVector sizes;
-  bool is_view = false;  // of what the maker makes, with these sizes
+  DimVector sizes;  // the maker's result may have others: the tensor is a view then
   WeakIntrusivePtr<TensorImpl> noted;
 };
 
@@ -149,7 +147,6 @@ bool SavedTensor::keep_recipe(const Tensor& input) {
   recipe_->passes = passes;
   recipe_->edge = gradient_edge(input);
   recipe_->sizes = input.sizes().to_vector();
-  recipe_->is_view = !made.is_same(input);
   version_ = input.version();
   state_ = State::kRecipe;
   return true;
@@ -256,6 +253,7 @@ Tensor SavedTensor::unpack(const Node& node) const {
 Tensor SavedTensor::make_again(const Node& node) const {
   NodePtr maker;
   Edge edge;
+  DimVector sizes;
   {
     const std::lock_guard lock(node.lock());
     if (recipe_ == nullptr) refuse_released(node);
@@ -263,11 +261,12 @@ Tensor SavedTensor::make_again(const Node& node) const {
       refuse_changed(node, recipe_->sizes, recipe_->version.current_version());
     maker = recipe_->maker;
     edge = recipe_->edge;
+    sizes = recipe_->sizes;
   }
   Tensor t = [&] {
     const RecordAgain again(false);
     const Tensor made = contiguous(maker->recompute());
-    return recipe_->is_view ? made.view(recipe_->sizes) : made;
+    return made.sizes() == sizes ? made : made.view(sizes);
   }();
   drop_node(std::move(maker));
   return placed(t, std::move(edge));

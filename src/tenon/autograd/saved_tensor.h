@@ -13,7 +13,7 @@ namespace tenon::autograd {
 // build on recipes: of relu(batch_norm(conv(x))), conv's result alone is kept. One may take
 // kMostPasses over memory. It stands for a result as the call left it, or a dense view of one.
 //
-// A node lets go of what it saved when backward passed it and no recipe needs it any more. Backward
+// A node releases what it saved once backward has passed it and no recipe needs it. Backward
 // passes the users of a result first, so in the usual order nothing stays longer.
 struct PackedTensor;
 struct Recipe;

@@ -158,7 +158,7 @@ BlockFunction scaled_block(DType dtype) {
   }
 }
 
-// Whether nobody sees that two calls are one: nothing is recorded, labelled or traced.
+// Whether nothing is recorded, labelled or traced, so that one call may stand for two.
 bool is_plain(const Tensor& t) {
   const DispatchKeySet keys = (t.key_set() | detail::thread_keys.included) -
                               detail::thread_keys.excluded - DispatchKey::kAutograd;

@@ -166,7 +166,7 @@ inline constexpr Complex kComplex<pow> = Complex::kHolomorphic;
 }  // namespace
 
 void install_binary() {
-#define TENON_SET(name, formula)                        \
+#define TENON_SET(name, formula)                                       \
   set_derivative<ops::op::name, BinaryNode<formula, ops::op::name>>(); \
   set_into_derivative<ops::op::name##_into, BinaryNode<formula, ops::op::name>>();
   TENON_SET(add, add)

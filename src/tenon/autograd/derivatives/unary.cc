@@ -246,7 +246,7 @@ class UnaryNode final : public NodeOf<1> {
 }  // namespace
 
 void install_unary() {
-#define TENON_SET(name, formula)                       \
+#define TENON_SET(name, formula)                                      \
   set_derivative<ops::op::name, UnaryNode<formula, ops::op::name>>(); \
   set_into_derivative<ops::op::name##_into, UnaryNode<formula, ops::op::name>>();
   TENON_SET(neg, neg)
