@@ -1,8 +1,10 @@
-"""The search of tenon fit, over programs whose need is a formula."""
+"""The search of tenon fit, over programs whose need is a formula, and what it prints."""
 
 import pytest
 
-from tenon.fit import Fit
+from tenon import _core
+from tenon.fit import Fit, main, table
+from tenon.forecast import ForecastError
 
 GIB = 1 << 30
 
@@ -46,3 +48,51 @@ def test_the_search_takes_few_forecasts(name, capacity):
     found = fit.largest()
     assert NEEDS[name](found) <= capacity < NEEDS[name](found + 1)
     assert {(found, ""), (found + 1, "")} <= set(fit.forecasts) and len(fit.forecasts) <= 20
+
+
+class Reserving(Answer):
+    """A forecast that reserves half as much again where nothing limits it."""
+
+    def figures(self):
+        found = {"min_capacity_bytes": self.need, "reserved_peak_bytes": self.need * 3 // 2}
+        return {"live_peak_bytes": self.live_peak_bytes, "default": found,
+                "expandable": {**found, "min_capacity_bytes": self.need - GIB}}
+
+    def without_optimizer_state(self):
+        return self
+
+    @property
+    def devices(self):
+        return [self]
+
+    def replay(self, policy, passes, find_capacity=False):
+        return {policy: self.figures()["default"]}
+
+
+class Printed(Fit):
+    """Needs a GiB for each value; autocast fails."""
+
+    def forecast(self, value, change="", shard=""):
+        if change == "bf16":
+            raise ForecastError("batch=6: no bf16 here")
+        return Reserving(value * GIB)
+
+
+def test_what_is_printed_beside_a_capacity_is_of_that_condition(monkeypatch, capsys):
+    monkeypatch.setattr("tenon.fit.Fit", Printed)
+    assert main(["train.py", "--capacity", "6GiB", "--vary", "batch"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "batch = 6 is the largest that fits on H100 with 6 GiB; 7 does not"
+    assert "smallest card" in lines[2] and "reserved" not in lines[2]
+    rows = {line[:34].strip(): line[34:].split() for line in lines[3:10]}
+    assert rows["as it is"] == ["5.58", "GiB", "6", "GiB", "-"]
+    assert rows["expandable segments"][2:6] == ["5", "GiB", "1", "GiB"]
+    assert rows["half of it, accumulated twice"][2:6] == ["3", "GiB", "3", "GiB"]
+
+
+def test_a_change_with_which_the_program_fails_saves_nothing():
+    rows = Printed("", [], "batch", 6 * GIB, card="H100", steps=3, expandable=False).what_ifs(6)
+    (failed,) = [line for line in table("", rows).splitlines() if "bf16" in line]
+    assert failed.split()[2:5] == ["-", "-", "-"] and failed.endswith("batch=6: no bf16 here")
+    assert not any(line.endswith(" ") for line in table("", rows).splitlines())
+    assert _core.format_bytes(0) not in table("", rows)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from tenon import _core
 from tenon._arguments import size_bytes
@@ -28,6 +28,18 @@ _COSTS = {
     "optimizer state on the host": "the state crosses the bus twice a step",
     "an optimizer without state": "another optimizer: more steps, as a rule",
 }
+
+
+class WhatIf(NamedTuple):
+    """One change at one value."""
+
+    name: str
+    live_peak_bytes: Optional[int]
+    """None where the changed program fails."""
+    smallest_card_bytes: Optional[int]
+    """The least memory with which the replay completes; None where it is not known."""
+    remark: str
+    """What the change costs, or why it fails."""
 
 
 class Fit:
@@ -134,48 +146,52 @@ class Fit:
         guess = first + (self.capacity - least) * (last - first) // max(most - least, 1)
         return guess if high else min(max(guess, low * 2), low * 16)
 
-    def what_ifs(self, value: int) -> List[Tuple[str, int, int, str]]:
-        """Changes at a value: name, live peak, reserved peak, cost."""
+    def what_ifs(self, value: int) -> List[WhatIf]:
+        """Changes at a value, the program as it is first."""
         rows = []
+        kind = "expandable" if self.expandable else "default"
         policy = "expandable" if self.expandable else "caching"
 
-        def row(name: str, forecast: Forecast, *, other: str = "") -> None:
+        def row(name: str, forecast: Forecast, kind: str = kind) -> None:
             figures = forecast.figures()
-            kind = other or ("expandable" if self.expandable else "default")
-            rows.append(
-                (
-                    name,
-                    figures["live_peak_bytes"],
-                    figures[kind]["reserved_peak_bytes"],
-                    _COSTS.get(name, ""),
-                )
-            )
+            least = figures[kind]["min_capacity_bytes"]
+            rows.append(WhatIf(name, figures["live_peak_bytes"], least, _COSTS.get(name, "")))
 
         row("as it is", self.forecast(value))
         if not self.expandable:
-            row("expandable segments", self.forecast(value), other="expandable")
+            row("expandable segments", self.forecast(value), "expandable")
         for name, change in (("bf16 autocast", "bf16"), ("checkpoints", "checkpoints")):
             try:
                 row(name, self.forecast(value, change))
             except ForecastError as error:
-                rows.append((name, 0, 0, str(error)))
+                rows.append(WhatIf(name, None, None, str(error)))
         for shard in ("zero1", "zero2", "zero3") if self._shard else ():
             if shard != self._shard:
                 row(f"--shard {shard}", self.forecast(value, shard=shard))
         if "batch" in self._vary and value > 1:
             row("half of it, accumulated twice", self.forecast(value // 2))
         moved = self.forecast(value).without_optimizer_state()
-        replay = moved.replay(policy, passes=0)
+        replay = moved.replay(policy, passes=0, find_capacity=True)[policy]
         for name in ("optimizer state on the host", "an optimizer without state"):
-            rows.append(
-                (
-                    name,
-                    moved.devices[0].live_peak_bytes,
-                    replay[policy]["reserved_peak_bytes"],
-                    _COSTS[name],
-                )
-            )
+            live, least = moved.devices[0].live_peak_bytes, replay["min_capacity_bytes"]
+            rows.append(WhatIf(name, live, least, _COSTS[name]))
         return rows
+
+
+def table(title: str, rows: List[WhatIf]) -> str:
+    """The changes with what they save, all figures of a card with the memory of its row."""
+    base = rows[0].smallest_card_bytes
+    lines = [f"{title:34}{'live peak':>12}{'smallest card':>15}{'saved':>12}"]
+    for row in rows:
+        least = row.smallest_card_bytes
+        saved = base - least if base and least and least < base else None
+        sizes = (
+            _core.format_bytes(size) if size else "-"
+            for size in (row.live_peak_bytes, least, saved)
+        )
+        live, card, gain = sizes
+        lines.append(f"  {row.name:32}{live:>12}{card:>15}{gain:>12}  {row.remark}".rstrip())
+    return "\n".join(lines)
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
@@ -248,16 +264,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
     except ForecastError as error:
         print(f"tenon.fit: {error}", file=sys.stderr)
         return 2
-    base = rows[0]
-    print(
-        f"\nat {options.vary} ="
-        f" {max(found, 1) * unit}{'':22}{'live peak':>12}{'reserved':>12}{'saved':>12}"
-    )
-    for name, live, reserved, cost in rows:
-        print(
-            f"  {name:32}{size(live):>12}{size(reserved):>12}"
-            f"{size(base[2] - reserved) if reserved < base[2] else '-':>12}  {cost}"
-        )
+    print(f"\n{table(f'at {options.vary} = {max(found, 1) * unit}', rows)}")
+    print("\nThe CUDA context and other programs take memory beside it.")
     return 0 if found else 1
 
 

@@ -131,8 +131,8 @@ class Forecast:
             if name in figures:
                 found = figures[name]["min_capacity_bytes"]
                 lines.append(
-                    f"  {label:20s} {size(figures[name]['reserved_peak_bytes'])}, smallest card "
-                    f"{size(found) if found is not None else 'not found'}"
+                    f"  {label:20s} {size(figures[name]['reserved_peak_bytes'])} without a limit; "
+                    f"smallest card {size(found) if found is not None else 'not found'}"
                 )
         card = CARDS[self.card]["gib"] << 30
         least = [figures[name]["min_capacity_bytes"] for name in ("default", "expandable")
