@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from tenon import _core
 from tenon._arguments import size_bytes
@@ -75,6 +75,11 @@ class Fit:
 
             given = any("{}" in argument for argument in self._arguments)
             number = value * self._multiple
+
+            def last(answer: Callable[[], Forecast]) -> int:
+                print(f"tenon.fit: {self._vary}={number}: {_problem(answer)}", file=sys.stderr)
+                return 2
+
             try:
                 answer = run_script(
                     self._script,
@@ -85,6 +90,7 @@ class Fit:
                     values={} if given else {self._vary: number},
                     changes=[part for part in (shard, change) if part],
                     ranks=self._ranks,
+                    last=last,
                 )
                 if answer.problem:
                     raise ProgramFailed(answer.problem)
@@ -178,6 +184,14 @@ class Fit:
         return rows
 
 
+def _problem(answer: Callable[[], Forecast]) -> str:
+    try:
+        made = answer()
+        return made.problem or made.ended
+    except ForecastError as error:
+        return str(error)
+
+
 def table(title: str, rows: List[WhatIf]) -> str:
     """The changes with what they save, all figures of a card with the memory of its row."""
     base = rows[0].smallest_card_bytes
@@ -263,6 +277,9 @@ def main(arguments: Optional[List[str]] = None) -> int:
         rows = fit.what_ifs(max(found, 1))
     except ForecastError as error:
         print(f"tenon.fit: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("tenon.fit: interrupted, without an answer", file=sys.stderr)
         return 2
     print(f"\n{table(f'at {options.vary} = {max(found, 1) * unit}', rows)}")
     print("\nThe CUDA context and other programs take memory beside it.")

@@ -6,9 +6,10 @@ import argparse
 import faulthandler
 import signal
 import sys
-from typing import List, Optional
+from typing import Callable, List, Optional, TextIO
 
-from tenon.forecast import CARDS, ForecastError, forecast_script
+from tenon.forecast import CARDS, Forecast, ForecastError
+from tenon.forecast._run import run_script
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
@@ -60,30 +61,43 @@ def main(arguments: Optional[List[str]] = None) -> int:
     faulthandler.enable()  # where a library of the script's ends the process: the line
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # keeps the answer like Control-C
     options, theirs = parser.parse_args(given[:cut]), given[cut + 1:]
-    try:
-        answer = forecast_script(
+    changes = [options.shard] if options.shard else []
+    out = sys.stdout  # the script's output goes elsewhere
+
+    def printed(answer: Callable[[], Forecast]) -> int:
+        return _printed(answer, options, out)
+
+    return printed(
+        lambda: run_script(
             options.script,
-            *theirs,
+            theirs,
             steps=options.steps,
             card=options.card,
             time_limit=options.time_limit,
             real=options.real,
             mask_share=options.mask_share,
             ranks=options.ranks,
-            shard=options.shard,
+            changes=changes,
+            last=printed,
         )
-    except ForecastError as error:
-        print(f"tenon.forecast: {error}", file=sys.stderr)
-        return 2
-    print(answer.json if options.json else answer.text, end="\n" if options.json else "")
+    )
+
+
+def _printed(forecast: Callable[[], Forecast], options: argparse.Namespace, out: TextIO) -> int:
+    """Prints what was asked for; returns the exit status."""
     try:
+        answer = forecast()
+        print(answer.json if options.json else answer.text.rstrip("\n"), file=out, flush=True)
         if options.save:
             answer.recording.save(options.save)
-    except OSError as error:
+        if options.explain:
+            print(answer.recording.explain(), file=out, flush=True)
+    except (ForecastError, OSError) as error:
         print(f"tenon.forecast: {error}", file=sys.stderr)
         return 2
-    if options.explain:
-        print(answer.recording.explain())
+    except KeyboardInterrupt:  # while the script did not run
+        print("tenon.forecast: interrupted, without an answer", file=sys.stderr)
+        return 1
     return 1 if answer.problem else 0
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tenon.forecast._run import Outcome
 
 _SAME = 0.01  # peaks that differ by less are the same
+_NOT_ENDED = "the run with fake tensors did not end"
 _ALTERNATIVE_SECONDS = 10  # of a processor: how busy the machine is does not change the answer
 
 
@@ -33,8 +34,10 @@ def settle(
 ) -> Answer:
     """Choose the run that is the answer, from one with fakes on."""
     values = least.session.values
-    if not (values.sizes or values.integers or values.decisions) or not least.complete:
+    if not (values.sizes or values.integers or values.decisions):
         return Answer(least, "fake", assumed_notes(least))
+    if not least.complete:
+        return _bounds(least, _NOT_ENDED, None)
     if not run_for_real:
         return Answer(least, "assumed", [_once_only(values)])
     enough = _ALTERNATIVE_SECONDS + 3 * least.processor_seconds
@@ -52,18 +55,33 @@ def settle(
     )
     if found is not None:
         return Answer(found, "real", real_notes(found))
+    return _bounds(least, why_not, (peaks[0], peaks[1]) if bounded else None)
+
+
+def cut_off(least: Optional[Outcome], outcome: Outcome) -> Answer:
+    """The answer where a run is in a call that nothing ends: `least` came before it, with fakes."""
+    values = outcome.session.values
+    if least is not None:
+        return _bounds(least, f"in another run: {outcome.problem or outcome.ended}", None)
+    if values.way == "real":
+        return Answer(outcome, "real", real_notes(outcome))
+    if values.sizes or values.integers or values.decisions:
+        return _bounds(outcome, _NOT_ENDED, None)
+    return Answer(outcome, "fake", assumed_notes(outcome))
+
+
+def _bounds(least: Outcome, why_not: str, bounds: Optional[Tuple[int, int]]) -> Answer:
     size = _core.format_bytes
     span = (
-        f"between {size(peaks[0])} (empty masks, as above) and {size(peaks[1])} (full ones)"
-        if bounded
+        f"between {size(bounds[0])} (empty masks, as above) and {size(bounds[1])} (full ones)"
+        if bounds
         else f"at least {size(_peak(least))}"
     )
-    what = ", ".join(sorted(values.sizes)) or "numbers that it reads"
+    what = ", ".join(sorted(least.session.values.sizes)) or "numbers that it reads"
     note = (
         f"sizes depend on data ({what}) and were not followed with real values ({why_not}): the "
         f"live peak is {span}"
     )
-    bounds = (peaks[0], peaks[1]) if bounded else None
     return Answer(least, "assumed", [note], bounds)
 
 

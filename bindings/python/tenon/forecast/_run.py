@@ -7,26 +7,29 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
+import math
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
 import traceback
 import types
-from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from tenon.forecast import _engine, _handlers
 from tenon.forecast._answer import CARDS, Forecast
-from tenon.forecast._engine import Ended, ForecastError
-
+from tenon.forecast._engine import ForecastError
+from tenon.forecast._limits import Cut, Interrupted, OverTime, limited
 
 REAL = ("auto", "never", "always")
 """When a program runs with real values, on the host."""
 
 
-_GRACE = 2  # seconds for the script's own `finally:` after the last step
+_LONGER = "give a longer time limit"
+
+Last = Callable[[Callable[[], Forecast]], int]
+"""For a process that a program has for itself: prints the answer that it is given the maker of, and
+returns the exit status. Where nothing else ends the program, the process ends with that."""
 
 
 @dataclasses.dataclass
@@ -38,17 +41,9 @@ class Outcome:
     problem: Optional[str]
     complete: bool
     """False where the time or the host's memory ended it."""
-    seconds: float
-    processor_seconds: float
+    seconds: float = 0
+    processor_seconds: float = 0
     interrupted: bool = False
-
-
-class _OverTime(Ended):
-    """The time limit."""
-
-
-class _Interrupted(Ended):
-    """Control-C while a script runs: the answer is for the part that ran."""
 
 
 def run_function(
@@ -102,6 +97,7 @@ def run_script(
     real: str = "auto",
     ranks: int = 0,
     mask_share: Optional[float] = None,
+    last: Optional[Last] = None,
 ) -> Forecast:
     """A script; the interpreter's state that it sees is taken back behind it."""
     try:
@@ -130,13 +126,13 @@ def run_script(
         try:
             exec(code, module.__dict__)
         except KeyboardInterrupt as error:
-            raise _Interrupted().with_traceback(error.__traceback__) from None
+            raise Interrupted().with_traceback(error.__traceback__) from None
         finally:
             sys.argv, sys.path[:], sys.modules["__main__"] = kept
 
     return _run(
         os.path.basename(script), program, script, steps, card, time_limit, changes, real, ranks,
-        mask_share,
+        mask_share, last,
     )
 
 
@@ -151,6 +147,7 @@ def _run(
     real: str = "auto",
     ranks: int = 0,
     mask_share: Optional[float] = None,
+    last: Optional[Last] = None,
 ) -> Forecast:
     """The program under fakes; where sizes depend on data, again with values."""
     if card not in CARDS:
@@ -167,26 +164,42 @@ def _run(
         raise ForecastError(f"mask_share={mask_share}: give a number from 0 to 1")
     if mask_share is not None and real == "always":
         raise ForecastError("mask_share: with real=\"always\" the values of masks are known")
+    if not time_limit >= 0:
+        raise ForecastError(f"time_limit={time_limit}: give seconds, or 0 for no limit")
     _engine.torch_version()
-    from tenon.forecast import _lbfgs, _real
+    from tenon.forecast import _real
 
     start = time.monotonic()
+    whole = time_limit or math.inf
+    first: List[Outcome] = []
+
+    def cut(outcome: Outcome) -> int:
+        answer = _real.cut_off(first[0] if first else None, outcome)
+        return last(lambda: _forecast(name, card, answer)) if last else 0
 
     def once(
-        way: str, limit: float, host_bytes: int = 1 << 62, processor_limit: float = 0
+        way: str, limit: float, host_bytes: int = 1 << 62, processor_limit: float = math.inf
     ) -> Outcome:
         limits = limit, processor_limit
+        ended = cut if last else None
         return _once(
-            program, file, steps, card, limits, changes, way, host_bytes, ranks, mask_share
+            program, file, steps, card, limits, changes, way, host_bytes, ranks, mask_share, ended
         )
 
     if real == "always":
-        outcome = once("real", time_limit)
+        outcome = once("real", whole)
         answer = _real.Answer(outcome, "real", _real.real_notes(outcome))
     else:
-        outcome = once("least", time_limit)
-        left = time_limit - (time.monotonic() - start)
-        answer = _real.settle(outcome, once, left, real == "auto" and mask_share is None)
+        first.append(once("least", whole))
+        left = max(whole - (time.monotonic() - start), 1e-3)
+        answer = _real.settle(first[0], once, left, real == "auto" and mask_share is None)
+    return _forecast(name, card, answer)
+
+
+def _forecast(name: str, card: str, answer: Any) -> Forecast:
+    """What the run that was chosen says."""
+    from tenon.forecast import _lbfgs
+
     outcome = answer.outcome
     session = outcome.session
     if not session.recorder.actions:
@@ -219,6 +232,7 @@ def _once(
     host_bytes: int,
     ranks: int,
     mask_share: Optional[float],
+    ended: Optional[Callable[[Outcome], int]],
 ) -> Outcome:
     from tenon.forecast import _changes, _guard, _scratch, _session, _values
 
@@ -236,46 +250,67 @@ def _once(
     problem: Optional[str] = None
     complete, interrupted = True, False
     start, processor_start = time.monotonic(), time.process_time()
-    time_limit = time_limits[0]
+    limit = f"{round(time_limits[0], 1):g} s"
+
+    def cut(asked: bool, frame: types.FrameType) -> int:
+        return ended(_in_call(session, file, limit, asked, frame)) if ended else 0
+
     try:
         with (
             _modules_as_they_are(),
             session.running(),
-            _time_limit(*time_limits) as session.end_soon,
             contextlib.redirect_stdout(sys.stderr),
             _changes.applied(changes, session),
             _handlers.functions_pass_on(),
+            limited(*time_limits, cut if ended else None) as session.end_soon,
         ):
             program()
-        ended = f"it ran to its end, {_count(session.steps)}"
-    except _OverTime if session.mode.ended is None else ():
-        ended = f"stopped after {time_limit:g} s and {_count(session.steps)}"
-        problem = f"it did not end within {time_limit:g} s: give a longer time limit"
+        how = f"it ran to its end, {_count(session.steps)}"
+    except (OverTime if session.mode.ended is None else ()) as error:
+        how = f"stopped after {limit} and {_count(session.steps)}"
+        problem = f"{_place(error, file)}: it did not end within {limit}: {_LONGER}"
         complete = False
-    except (_session.Stop, _OverTime):  # the time limit, where the program swallows the stop
-        ended = f"stopped after {_count(session.steps)}, as asked"
+    except (_session.Stop, OverTime):  # the time limit, where the program swallows the stop
+        how = f"stopped after {_count(session.steps)}, as asked"
     except _values.TooLarge:
-        ended = f"stopped where the host has no memory left, {_count(session.steps)}"
+        how = f"stopped where the host has no memory left, {_count(session.steps)}"
         problem = "the values of its tensors do not fit in the memory that the host has"
         complete = False
     except (SystemExit, _guard.Exited) as error:
-        ended = f"the program exited, {_count(session.steps)}"
+        how = f"the program exited, {_count(session.steps)}"
         if error.code not in (None, 0):
             problem = f"{_place(error, file)}: it exited with {error.code!r}"
-    except _Interrupted as error:
-        ended = f"interrupted, {_count(session.steps)}"
+    except Interrupted as error:
+        how = f"interrupted, {_count(session.steps)}"
         problem = f"{_place(error, file)}: it was interrupted"
         complete, interrupted = False, True
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the program's own; the part that ran is the answer
-        ended = f"it failed, {_count(session.steps)}"
+        how = f"it failed, {_count(session.steps)}"
         problem = f"{_place(error, file)}: {_complaint(error)}"
     seconds, processor_seconds = (
         time.monotonic() - start,
         time.process_time() - processor_start,
     )
-    return Outcome(session, ended, problem, complete, seconds, processor_seconds, interrupted)
+    return Outcome(session, how, problem, complete, seconds, processor_seconds, interrupted)
+
+
+def _in_call(
+    session: Any, file: Optional[str], limit: str, asked: bool, frame: types.FrameType
+) -> Outcome:
+    """A run that is in a call which nothing ends."""
+    session.conclude()
+    steps = _count(session.steps)
+    place = _innermost(traceback.extract_stack(frame), file)
+    what = "in a call that Python cannot end"
+    if asked:
+        problem = f"{place}: it was interrupted {what}"
+        return Outcome(session, f"interrupted, {steps}", problem, False, interrupted=True)
+    if session.mode.ended is not None:
+        return Outcome(session, f"stopped after {steps}, as asked", None, True)
+    problem = f"{place}: it did not end within {limit} and is {what}: {_LONGER}"
+    return Outcome(session, f"stopped after {limit} and {steps}", problem, False)
 
 
 @contextlib.contextmanager
@@ -299,7 +334,10 @@ def _count(steps: int) -> str:
 
 def _place(error: BaseException, file: Optional[str]) -> str:
     """The innermost line of the script on the error's way."""
-    frames = traceback.extract_tb(error.__traceback__)
+    return _innermost(traceback.extract_tb(error.__traceback__), file)
+
+
+def _innermost(frames: Sequence[traceback.FrameSummary], file: Optional[str]) -> str:
     own = [frame for frame in frames if file is not None and frame.filename == file]
     if not own:
         own = [frame for frame in frames if f"{os.sep}tenon{os.sep}forecast" not in frame.filename]
@@ -332,28 +370,6 @@ def _complaint(error: BaseException) -> str:
     if isinstance(error, getattr(torch, "AcceleratorError", ())) or "NVIDIA driver" in first:
         return f"it asked for CUDA itself, past the stand-ins: {first}"
     return f"{type(error).__name__}: {first}"
-
-
-@contextlib.contextmanager
-def _time_limit(seconds: float, processor_seconds: float = 0) -> Iterator[Callable[[], Any]]:
-    """Ends the program; 0: never. Gives a function that ends it soon."""
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
-        return
-
-    def end(*_: Any) -> None:
-        raise _OverTime
-
-    timers = [(signal.SIGALRM, signal.ITIMER_REAL), (signal.SIGPROF, signal.ITIMER_PROF)]
-    before = [signal.signal(number, end) for number, _ in timers]
-    for (_, timer), limit in zip(timers, (seconds, processor_seconds)):
-        signal.setitimer(timer, max(limit, 0), 1)  # again where it was swallowed
-    try:
-        yield lambda: signal.setitimer(signal.ITIMER_REAL, _GRACE, 1)
-    finally:
-        for (number, timer), handler in zip(timers, before):
-            signal.setitimer(timer, 0)
-            signal.signal(number, handler)
 
 
 def _assign(tree: ast.Module, script: str, name: str, value: int) -> None:

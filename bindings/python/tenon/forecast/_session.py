@@ -137,17 +137,21 @@ class Session:
                     known.remove(FakeTensor)
         finally:
             torch.autograd.set_multithreading_enabled(multithreaded)
-            while self._replaced:
-                holder, name, value = self._replaced.pop()
-                if value is _MISSING:
-                    delattr(holder, name)
-                else:
-                    setattr(holder, name, value)
             library._destroy()
             restore_defaults()
-            self.recorder.complete_frees()
+            self.conclude()
             if collecting:
                 gc.enable()
+
+    def conclude(self) -> None:
+        """What was replaced is taken back, and the recording is whole."""
+        while self._replaced:
+            holder, name, value = self._replaced.pop()
+            if value is _MISSING:
+                delattr(holder, name)
+            else:
+                setattr(holder, name, value)
+        self.recorder.complete_frees()
 
     def replace(self, holder: Any, name: str, value: Any) -> None:
         """Another value of an attribute, until the program has ended."""
