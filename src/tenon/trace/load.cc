@@ -8,6 +8,7 @@
 #include "tenon/base/error.h"
 #include "tenon/trace/csv.h"
 #include "tenon/trace/file_bytes.h"
+#include "tenon/trace/foreign.h"
 #include "tenon/trace/json_reader.h"
 #include "tenon/trace/pickle.h"
 #include "tenon/trace/profile.h"
@@ -45,6 +46,8 @@ Snapshot load_any(const std::string& path,
   const FileBytes bytes(path);
   const ReadHooks hooks = {progress, [&](std::size_t offset) { bytes.forget_before(offset); }};
   if (looks_like_json(bytes.view())) return load_json(bytes.view(), path, hooks);
+  if (const std::string what = foreign_format(bytes.view(), path); !what.empty())
+    throw ParseError(path, 0, 0, what);
   const bool zipped = bytes.view().starts_with("PK\x03\x04");  // the pickle's reader names it
   if (looks_like_pickle(bytes.view()) || zipped || path.ends_with(".pickle") ||
       path.ends_with(".pkl"))

@@ -12,6 +12,7 @@
 
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/trace/foreign.h"
 #include "tenon/trace/json_reader.h"
 #include "tenon/trace/profile_device.h"
 
@@ -21,7 +22,7 @@ namespace {
 constexpr std::string_view kRecordInstead =
     "record with torch.profiler.profile(profile_memory=True) and export_chrome_trace, or with "
     "torch.cuda.memory._record_memory_history() and torch.cuda.memory._dump_snapshot, which tells "
-    "more";
+    "more; of a program without PyTorch, write CSV with the columns time_us,op,id,size,stream";
 
 enum class Content : std::uint8_t { kUnknown, kProfile, kSnapshot };
 
@@ -109,7 +110,10 @@ class ProfileReader final : public JsonReader {
     } else if (depth_ == event_depth_ + 1 && event_depth_ != 0) {
       argument_ = field_ == Field::kArguments ? argument_named(name) : Field::kOther;
     }
-    if (depth_ == 1) root_key_ = name.substr(0, kLongestKey);
+    if (depth_ == 1) {
+      root_key_ = name.substr(0, kLongestKey);
+      if (const std::string what = foreign_json(root_key_); !what.empty()) fail(what);
+    }
     const bool in_event = event_depth_ != 0 && content_ == Content::kProfile;
     if (in_event || depth_ > 3 || (name != "device_traces" && name != "total_size" &&
                                    (name != "segments" || depth_ != 1)))

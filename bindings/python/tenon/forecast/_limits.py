@@ -198,7 +198,7 @@ class _Watch:
                 status = 2
             _exit(status)
         print(
-            f"tenon.forecast: the limit of {self._seconds:g} s has passed; the program is in a call "
-            "that Python cannot end, and the answer comes when that returns",
+            f"tenon.forecast: the limit of {self._seconds:g} s has passed; the program is in a "
+            "call that Python cannot end, and the answer comes when that returns",
             file=sys.stderr,
         )
