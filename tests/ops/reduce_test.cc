@@ -203,6 +203,49 @@ TEST(ReduceTest, ExtremesAndLogarithmsOfSumsHoldInEveryLayout) {
     }
 }
 
+TEST(ReduceTest, ProductsOfAllDtypesAreExact) {
+  // Rows of ones with a few twos.
+  for (const DType d : {DType::kU8, DType::kI8, DType::kI16, DType::kI32, DType::kI64, DType::kF16,
+                        DType::kBF16, DType::kF32, DType::kF64})
+    for (const std::int64_t length : {2, 33, 40, 5000}) {
+      SCOPED_TRACE(fmt::format("{} {}", dtype_name(d), length));
+      const Tensor a = ones({5, length}, d), expected = ones({5}, DType::kF64);
+      for (std::int64_t r = 0; r < 5; ++r) {
+        for (std::int64_t i = 0; i <= r; ++i)
+          fill_(a.select(0, r).select(0, (7 * i + r) % length), 2);
+        double product = 1;
+        for (std::int64_t i = 0; i < length; ++i) product *= element(a, {r, i});
+        expected.data_ptr<double>()[r] = product;
+      }
+      EXPECT_EQ(values(to(ops::prod(a, {1}), DType::kF64)), values(expected));
+      EXPECT_EQ(values(to(ops::prod(contiguous(a.t()), {0}), DType::kF64)), values(expected));
+    }
+}
+
+TEST(ReduceTest, ExtremesOfColumnsKeepNanAtEveryWidth) {
+  for (const DType d : {DType::kF32, DType::kF64, DType::kI64, DType::kU8})
+    for (const std::int64_t width : {8, 15, 17, 64, 65, 257}) {
+      SCOPED_TRACE(fmt::format("{} {}", dtype_name(d), width));
+      Tensor a = to(randint(0, 100, {4, width}), d);
+      if (is_floating(d)) fill_(a.select(0, 2).select(0, width - 1), NAN);
+      const Tensor largest = ops::amax(a, {0}), smallest = ops::amin(a, {0});
+      for (std::int64_t c = 0; c < width; ++c) {
+        double most = element(a, {0, c}), least = most;
+        for (std::int64_t r = 1; r < 4; ++r) {
+          const double x = element(a, {r, c});
+          if (x > most || std::isnan(x)) most = x;
+          if (x < least || std::isnan(x)) least = x;
+        }
+        const bool is_nan = is_floating(d) && c == width - 1;
+        EXPECT_EQ(std::isnan(element(largest, {c})), is_nan);
+        EXPECT_EQ(std::isnan(element(smallest, {c})), is_nan);
+        if (is_nan) continue;
+        EXPECT_EQ(element(largest, {c}), most);
+        EXPECT_EQ(element(smallest, {c}), least);
+      }
+    }
+}
+
 TEST(ReduceTest, EmptyAndSpecialInputs) {
   EXPECT_EQ(ops::sum(zeros({0, 4})).item<float>(), 0);
   EXPECT_EQ(values(ops::sum(zeros({0, 4}), 0)), (std::vector<double>{0, 0, 0, 0}));

@@ -120,7 +120,7 @@ void run_scaled(void* out, const void* const* in, std::int64_t count, const doub
   const auto alpha = static_cast<T>(static_cast<Number>(numbers[0]));
   for (std::int64_t at = 0; at < count; at += kBlock) {
     const std::int64_t some = std::min(kBlock, count - at);
-    const void* const factors[2] = {static_cast<const T*>(in[1]) + at, &alpha};
+    const void* const factors[2] = {&alpha, static_cast<const T*>(in[1]) + at};
     scale(scaled, factors, some, nullptr);
     if constexpr (!std::is_same_v<T, Stored>) {
       alignas(64) Stored rounded[kBlock];

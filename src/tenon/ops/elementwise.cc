@@ -46,6 +46,7 @@ class RowRunner {
   void operator()(char** data, const std::int64_t* strides, std::int64_t length) const {
     alignas(64) char buffers[kMaxInputs + 1][kApart];
     const void* in[kMaxInputs] = {};
+    const void* single_first[2] = {};
     const bool out_in_place = out_direct_ && strides[0] == out_item_;
     // Blocks of about one length: no short one is left. Shorter where one element is repeated,
     // since a block of it is written for each row.
@@ -77,12 +78,14 @@ class RowRunner {
           in[i] = buffers[i];
         }
       }
+      if (single != kMaxInputs) single_first[0] = in[single], single_first[1] = in[1 - single];
+      const void* const* const given = single == kMaxInputs ? in : single_first;
       char* out = data[0] + at * strides[0];
       if (out_in_place) {
-        function(out, in, count, plan_.numbers);
+        function(out, given, count, plan_.numbers);
         continue;
       }
-      function(buffers[kMaxInputs], in, count, plan_.numbers);
+      function(buffers[kMaxInputs], given, count, plan_.numbers);
       char* pair[2] = {out, buffers[kMaxInputs]};
       const std::int64_t steps[2] = {strides[0], result_item_};
       store_(pair, steps, count);

@@ -21,8 +21,8 @@ inline constexpr std::size_t kMaxInputs = 4;
 // What an element-wise operator computes, and in which dtypes.
 struct ElementwisePlan {
   BlockFunction function = nullptr;
-  // The same where the first (the second) input is one element for the whole block; null where
-  // there is no such form, and the element is repeated.
+  // The same where the first (the second) of two inputs is one element for the whole block, which
+  // such a form takes first; null where there is none, and the element is repeated.
   std::array<BlockFunction, 2> single{};
   std::size_t input_count = 0;
   std::array<DType, kMaxInputs> input_dtypes{};  // as the function wants them

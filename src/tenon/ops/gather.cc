@@ -35,12 +35,12 @@ struct Dim {
 // ones (in any order).
 class GatherLoop {
  public:
-  GatherLoop(const cpu::ReduceBlocks& blocks, const Tensor& a, std::uint64_t reduced,
+  GatherLoop(const cpu::ReduceBlocks& blocks, DType input, const Tensor& a, std::uint64_t reduced,
              const Tensor& result, const Tensor& shifts)
       : blocks_(blocks),
         data_(static_cast<const char*>(a.const_data_ptr())),
         item_(static_cast<std::int64_t>(a.item_size())),
-        input_(cpu::reduce_input(a.dtype())),
+        input_(input),
         load_(tenon::detail::conversion_row(input_, a.dtype())),
         direct_(a.dtype() == input_),
         result_(static_cast<char*>(result.data_ptr())),
@@ -394,7 +394,7 @@ Tensor gather_by_stride(const Gather kind, const Tensor& a, std::uint64_t reduce
 }  // namespace
 
 Tensor detail::gather(Gather kind, const Tensor& a, std::uint64_t reduced, const Tensor& shifts) {
-  const DType input = cpu::reduce_input(a.dtype());
+  const DType input = cpu::reduce_input(kind, a.dtype());
   const cpu::ReduceBlocks blocks = cpu::reduce_blocks(kind, input);
   if (blocks.row == nullptr)
     throw InvalidArgument(
@@ -423,7 +423,7 @@ Tensor detail::gather(Gather kind, const Tensor& a, std::uint64_t reduced, const
       return gather_by_stride(kind, a, reduced, shifts, order);
   Tensor result = empty({kept}, cpu::reduce_accumulator(a.dtype()), a.device());
   const Tensor wide = shifts.defined() ? to(shifts, DType::kF64) : shifts;
-  if (kept > 0 && !a.is_meta()) GatherLoop(blocks, a, reduced, result, wide).run();
+  if (kept > 0 && !a.is_meta()) GatherLoop(blocks, input, a, reduced, result, wide).run();
   return result;
 }
 

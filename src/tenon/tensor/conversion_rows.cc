@@ -64,27 +64,39 @@ void convert_dense(To* to, const From* from, std::int64_t count) {
   }
 }
 
-// Strided elements by way of dense blocks.
+// Dense elements of two dtypes.
+using DenseFunction = void (*)(void* to, const void* from, std::int64_t count);
 template <typename To, typename From>
-void convert_by_blocks(char** data, const std::int64_t* strides, std::int64_t length) {
-  To to[kBlock];
-  From from[kBlock];
-  const std::int64_t step = strides[1] / static_cast<std::int64_t>(sizeof(From));
+[[gnu::noinline]] void dense_function(void* to, const void* from, std::int64_t count) {
+  convert_dense(static_cast<To*>(to), static_cast<const From*>(from), count);
+}
+
+template <typename T>
+void scatter(char* to, std::int64_t stride, const void* from, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i)
+    *reinterpret_cast<T*>(to + i * stride) = static_cast<const T*>(from)[i];
+}
+
+// Strided elements of so many bytes by way of dense blocks.
+void convert_by_blocks(DenseFunction convert, std::int64_t to_item, std::int64_t from_item,
+                       char** data, const std::int64_t* strides, std::int64_t length) {
+  alignas(64) char to[kBlock * 8], from[kBlock * 8];
   for (std::int64_t at = 0; at < length; at += kBlock) {
     const std::int64_t count = std::min(kBlock, length - at);
-    const auto* source = reinterpret_cast<const From*>(data[1] + at * strides[1]);
-    if (step != 1) {
-      detail::copy_steps(from, source, sizeof(From), step, count);
+    const char* source = data[1] + at * strides[1];
+    if (strides[1] != from_item) {
+      detail::copy_steps(from, source, static_cast<std::size_t>(from_item), strides[1] / from_item,
+                         count);
       source = from;
     }
     char* const target = data[0] + at * strides[0];
-    if (strides[0] == sizeof(To)) {
-      convert_dense(reinterpret_cast<To*>(target), source, count);
-      continue;
-    }
-    convert_dense(to, source, count);
-    for (std::int64_t i = 0; i < count; ++i)
-      *reinterpret_cast<To*>(target + i * strides[0]) = to[i];
+    const bool is_dense = strides[0] == to_item;
+    convert(is_dense ? target : to, source, count);
+    if (is_dense) continue;
+    if (to_item == 1) scatter<std::uint8_t>(target, strides[0], to, count);
+    if (to_item == 2) scatter<std::uint16_t>(target, strides[0], to, count);
+    if (to_item == 4) scatter<std::uint32_t>(target, strides[0], to, count);
+    if (to_item == 8) scatter<std::uint64_t>(target, strides[0], to, count);
   }
 }
 
@@ -96,17 +108,19 @@ void convert_row(char** data, const std::int64_t* strides, std::int64_t length) 
       std::copy_n(reinterpret_cast<const From*>(data[1]), length, reinterpret_cast<To*>(data[0]));
       return;
     }
-    return convert_dense(reinterpret_cast<To*>(data[0]), reinterpret_cast<const From*>(data[1]),
-                         length);
+    return dense_function<To, From>(data[0], data[1], length);
   }
   if constexpr (std::is_same_v<To, From>)
     if (to_step == sizeof(To))
       return detail::copy_steps(data[0], data[1], sizeof(To),
                                 from_step / static_cast<std::int64_t>(sizeof(From)), length);
   if constexpr (kHasVectors<To, From>)
-    if (length >= 16) return convert_by_blocks<To, From>(data, strides, length);
+    if (length >= 16)
+      return convert_by_blocks(&dense_function<To, From>, sizeof(To), sizeof(From), data, strides,
+                               length);
   char* const target = data[0];
   const char* const source = data[1];
+#pragma GCC unroll 1
   for (std::int64_t i = 0; i < length; ++i)
     *reinterpret_cast<To*>(target + i * to_step) =
         convert_element<To>(*reinterpret_cast<const From*>(source + i * from_step));

@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
 #include "tenon/ops/kernels/cpu/blocks.h"
@@ -25,28 +26,23 @@ template <typename T>
 inline constexpr bool kIsComplex = std::is_same_v<T, Complex64> || std::is_same_v<T, Complex128>;
 template <typename T>
 inline constexpr bool kIsFloat = std::is_floating_point_v<T>;
-template <typename T>
-inline constexpr bool kIsBool = std::is_same_v<T, bool>;
 
 // Integers wrap: the arithmetic is done unsigned.
 template <typename T>
-using Wrap = typename std::conditional_t<std::is_integral_v<T> && !kIsBool<T>,
-                                         std::make_unsigned<T>, std::type_identity<T>>::type;
+using Wrap = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
+                                         std::type_identity<T>>::type;
 
 struct Add {
   template <typename T>
   static constexpr bool kExists = true;
   template <typename T>
   static T apply(T a, T b) {
-    if constexpr (kIsBool<T>)
-      return a || b;
-    else
-      return static_cast<T>(static_cast<Wrap<T>>(a) + static_cast<Wrap<T>>(b));
+    return static_cast<T>(static_cast<Wrap<T>>(a) + static_cast<Wrap<T>>(b));
   }
 };
 struct Sub {
   template <typename T>
-  static constexpr bool kExists = !kIsBool<T>;
+  static constexpr bool kExists = true;
   template <typename T>
   static T apply(T a, T b) {
     return static_cast<T>(static_cast<Wrap<T>>(a) - static_cast<Wrap<T>>(b));
@@ -58,9 +54,7 @@ struct Mul {
   template <typename T>
   static T apply(T a, T b) {
     // 16-bit operands would be promoted to int, whose overflow is undefined.
-    if constexpr (kIsBool<T>)
-      return a && b;
-    else if constexpr (std::is_integral_v<T> && sizeof(T) < 4)
+    if constexpr (std::is_integral_v<T> && sizeof(T) < 4)
       return static_cast<T>(static_cast<std::uint32_t>(a) * static_cast<std::uint32_t>(b));
     else
       return static_cast<T>(static_cast<Wrap<T>>(a) * static_cast<Wrap<T>>(b));
@@ -98,7 +92,7 @@ struct Minimum {
 };
 struct Pow {
   template <typename T>
-  static constexpr bool kExists = !kIsBool<T>;
+  static constexpr bool kExists = true;
   template <typename T>
   static T apply(T a, T b) {
     if constexpr (kIsFloat<T> || kIsComplex<T>) {
@@ -158,7 +152,7 @@ T safe_rest(T a, T b) {
 
 struct Fmod {
   template <typename T>
-  static constexpr bool kExists = !kIsComplex<T> && !kIsBool<T>;
+  static constexpr bool kExists = !kIsComplex<T>;
   template <typename T>
   static T apply(T a, T b) {
     if constexpr (kIsFloat<T>)
@@ -169,7 +163,7 @@ struct Fmod {
 };
 struct Remainder {
   template <typename T>
-  static constexpr bool kExists = !kIsComplex<T> && !kIsBool<T>;
+  static constexpr bool kExists = !kIsComplex<T>;
   template <typename T>
   static T apply(T a, T b) {
     if constexpr (kIsFloat<T>) {
@@ -182,7 +176,7 @@ struct Remainder {
 };
 struct FloorDivide {
   template <typename T>
-  static constexpr bool kExists = !kIsComplex<T> && !kIsBool<T>;
+  static constexpr bool kExists = !kIsComplex<T>;
   template <typename T>
   static T apply(T a, T b) {
     if constexpr (kIsFloat<T>) {
@@ -234,9 +228,6 @@ TENON_COMPARISON(Lt, a < b, !kIsComplex<T>)
 TENON_COMPARISON(Le, a <= b, !kIsComplex<T>)
 TENON_COMPARISON(Gt, a > b, !kIsComplex<T>)
 TENON_COMPARISON(Ge, a >= b, !kIsComplex<T>)
-TENON_COMPARISON(LogicalAnd, a&& b, kIsBool<T>)
-TENON_COMPARISON(LogicalOr, a || b, kIsBool<T>)
-TENON_COMPARISON(LogicalXor, a != b, kIsBool<T>)
 #undef TENON_COMPARISON
 
 template <typename Op, typename T>
@@ -253,8 +244,8 @@ template <typename Op, typename T, bool kFirst>
 void run_single(void* out, const void* const* in, std::int64_t count, const double*) {
   using Out = decltype(Op::apply(T(), T()));
   auto* result = static_cast<Out*>(out);
-  const T one = *static_cast<const T*>(in[kFirst ? 0 : 1]);
-  const auto* others = static_cast<const T*>(in[kFirst ? 1 : 0]);
+  const T one = *static_cast<const T*>(in[0]);
+  const auto* others = static_cast<const T*>(in[1]);
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < count; ++i)
     result[i] = kFirst ? Op::apply(one, others[i]) : Op::apply(others[i], one);
@@ -270,12 +261,19 @@ inline constexpr bool kIsCheap =
     std::is_same_v<Op, Eq> || std::is_same_v<Op, Ne> || std::is_same_v<Op, Lt> ||
     std::is_same_v<Op, Le> || std::is_same_v<Op, Gt> || std::is_same_v<Op, Ge>;
 
+// Of these no other operator gives the same of (b, a).
+template <typename Op>
+inline constexpr bool kHasOrder = std::is_same_v<Op, Sub> || std::is_same_v<Op, Div> ||
+                                  std::is_same_v<Op, Maximum> || std::is_same_v<Op, Minimum>;
+
 template <typename Op, typename T>
 BlockFunction in_form(Form form) {
   if constexpr (Op::template kExists<T>) {
     if (form == Form::kPairs) return &run_block<Op, T>;
-    if constexpr (kIsCheap<Op> && !kIsComplex<T>)
-      return form == Form::kFirstSingle ? &run_single<Op, T, true> : &run_single<Op, T, false>;
+    if constexpr (kIsCheap<Op> && !kIsComplex<T>) {
+      if (form == Form::kSecondSingle) return &run_single<Op, T, false>;
+      if constexpr (kHasOrder<Op>) return &run_single<Op, T, true>;
+    }
   }
   return nullptr;
 }
@@ -286,7 +284,6 @@ BlockFunction block_for(DType compute, Form form) {
 #define TENON_CASE(dtype, T) \
   case DType::dtype:         \
     return in_form<Op, T>(form);
-    TENON_CASE(kBool, bool)
     TENON_CASE(kU8, std::uint8_t)
     TENON_CASE(kI8, std::int8_t)
     TENON_CASE(kI16, std::int16_t)
@@ -333,6 +330,58 @@ BlockFunction power_for(double exponent) {
   return exponent == 0.5 ? &run_root<T> : nullptr;
 }
 
+// What gives the same bits of bytes 0 and 1 as `kind` of truths; nothing where that does not exist.
+std::optional<Binary> of_bytes(Binary kind) {
+  switch (kind) {
+    case Binary::kAdd:
+    case Binary::kLogicalOr:
+      return Binary::kBitwiseOr;
+    case Binary::kMul:
+    case Binary::kLogicalAnd:
+      return Binary::kBitwiseAnd;
+    case Binary::kLogicalXor:
+      return Binary::kBitwiseXor;
+    case Binary::kSub:
+    case Binary::kDiv:
+    case Binary::kPow:
+    case Binary::kAtan2:
+    case Binary::kFmod:
+    case Binary::kRemainder:
+    case Binary::kFloorDivide:
+      return std::nullopt;
+    default:
+      return kind;
+  }
+}
+
+// What gives the same bits of (b, a) as `kind` of (a, b). A maximum does not: of 0 and -0.
+std::optional<Binary> swapped(Binary kind) {
+  switch (kind) {
+    case Binary::kAdd:
+    case Binary::kMul:
+    case Binary::kEq:
+    case Binary::kNe:
+      return kind;
+    case Binary::kLt:
+      return Binary::kGt;
+    case Binary::kLe:
+      return Binary::kGe;
+    case Binary::kGt:
+      return Binary::kLt;
+    case Binary::kGe:
+      return Binary::kLe;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Whether the bits of the result are the same for signed and unsigned elements.
+bool is_signless(Binary kind) {
+  return kind == Binary::kAdd || kind == Binary::kSub || kind == Binary::kMul ||
+         kind == Binary::kEq || kind == Binary::kNe ||
+         (kind >= Binary::kBitwiseAnd && kind <= Binary::kBitwiseXor);
+}
+
 BlockFunction in_form(Binary kind, DType compute, Form form) {
   switch (kind) {
     case Binary::kAdd:
@@ -375,14 +424,22 @@ BlockFunction in_form(Binary kind, DType compute, Form form) {
       return block_for<Gt>(compute, form);
     case Binary::kGe:
       return block_for<Ge>(compute, form);
-    case Binary::kLogicalAnd:
-      return block_for<LogicalAnd>(compute, form);
-    case Binary::kLogicalOr:
-      return block_for<LogicalOr>(compute, form);
-    case Binary::kLogicalXor:
-      return block_for<LogicalXor>(compute, form);
+    default:
+      return nullptr;
   }
-  return nullptr;
+}
+
+// The fewest functions that give all forms of all dtypes.
+BlockFunction shared_form(Binary kind, DType compute, Form form) {
+  if (compute == DType::kBool) {
+    const std::optional<Binary> same = of_bytes(kind);
+    return same ? shared_form(*same, DType::kU8, form) : nullptr;
+  }
+  if (compute == DType::kI8 && is_signless(kind)) compute = DType::kU8;
+  if (form == Form::kFirstSingle)
+    if (const std::optional<Binary> same = swapped(kind))
+      return in_form(*same, compute, Form::kSecondSingle);
+  return in_form(kind, compute, form);
 }
 
 }  // namespace
@@ -393,11 +450,12 @@ BlockFunction power_block(double exponent, DType compute) {
 }
 
 BlockFunction binary_block(Binary kind, DType compute) {
-  return in_form(kind, compute, Form::kPairs);
+  return shared_form(kind, compute, Form::kPairs);
 }
 
 std::array<BlockFunction, 2> binary_singles(Binary kind, DType compute) {
-  return {in_form(kind, compute, Form::kFirstSingle), in_form(kind, compute, Form::kSecondSingle)};
+  return {shared_form(kind, compute, Form::kFirstSingle),
+          shared_form(kind, compute, Form::kSecondSingle)};
 }
 
 }  // namespace tenon::ops::HWY_NAMESPACE

@@ -10,8 +10,8 @@ namespace tenon::ops::cpu {
 // The function for operands of `compute` (never a 16-bit float), or null where the operator does
 // not exist for that dtype. Chosen at run time among the instruction sets it was compiled for.
 BlockFunction binary_block(Binary kind, DType compute);
-// The same where the first, or the second, operand is one element for all: of what costs little,
-// and null for others.
+// The same where the first, or the second, operand is one element for all, which comes first: of
+// what costs little, and null for others.
 std::array<BlockFunction, 2> binary_singles(Binary kind, DType compute);
 // The first operand to a power that all elements share, for f32 and f64: 1, 2, 3, -1, -2 and the
 // square root. Null for others.

@@ -102,32 +102,40 @@ HWY_INLINE hn::Vec<D> wide(D d, V v) {
     return hn::PromoteTo(d, v);
 }
 
-template <typename T>
-double squares_of(const T* x, std::int64_t count, double shift, std::int64_t rows,
-                  std::int64_t row_elements) {
+// Squares of deviations are added up in f64, and products multiplied.
+template <class Op, typename T>
+HWY_NOINLINE double wide_of(const T* x, std::int64_t count, double shift, std::int64_t rows,
+                            std::int64_t row_elements) {
+  constexpr bool kProduct = std::is_same_v<Op, Product>;
   const hn::ScalableTag<double> d;
   const hn::Rebind<T, decltype(d)> narrow;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto minus = hn::Set(d, shift);
-  auto sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
-  const auto with = [&](auto sum, const T* from) HWY_ATTR {
-    const auto y = hn::Sub(wide(d, hn::LoadU(narrow, from)), minus);
-    return hn::MulAdd(y, y, sum);
+  const auto minus = hn::Set(d, shift), neutral = hn::Set(d, Op::template start<double>());
+  auto v0 = neutral, v1 = neutral, v2 = neutral, v3 = neutral;
+  const auto with = [&](auto gathered, auto y) HWY_ATTR {
+    if constexpr (kProduct) return hn::Mul(gathered, y);
+    y = hn::Sub(y, minus);
+    return hn::MulAdd(y, y, gathered);
   };
+  const auto load = [&](const T* from) HWY_ATTR { return wide(d, hn::LoadU(narrow, from)); };
   for (std::int64_t r = 0; r < rows; ++r, x += row_elements) {
     std::int64_t i = 0;
     for (; i + 4 * lanes <= count; i += 4 * lanes) {
-      sum0 = with(sum0, x + i), sum1 = with(sum1, x + i + lanes);
-      sum2 = with(sum2, x + i + 2 * lanes), sum3 = with(sum3, x + i + 3 * lanes);
+      v0 = with(v0, load(x + i)), v1 = with(v1, load(x + i + lanes));
+      v2 = with(v2, load(x + i + 2 * lanes)), v3 = with(v3, load(x + i + 3 * lanes));
     }
-    for (; i + lanes <= count; i += lanes) sum0 = with(sum0, x + i);
+    for (; i + lanes <= count; i += lanes) v0 = with(v0, load(x + i));
     if (i == count) continue;
-    const auto y = hn::Sub(wide(d, first_lanes(narrow, x + i, count - i)), minus);
     const auto rest = hn::FirstN(d, static_cast<std::size_t>(count - i));
-    sum1 = hn::Add(sum1, hn::IfThenElseZero(rest, hn::Mul(y, y)));
+    v1 = hn::IfThenElse(rest, with(v1, wide(d, first_lanes(narrow, x + i, count - i))), v1);
   }
-  const auto all = hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3));
-  return hn::GetLane(hn::SumOfLanes(d, all));
+  HWY_ALIGN double found[hn::MaxLanes(d)];
+  if constexpr (kProduct) {
+    hn::Store(hn::Mul(hn::Mul(v0, v1), hn::Mul(v2, v3)), d, found);
+    for (std::int64_t l = 1; l < lanes; ++l) found[0] *= found[l];
+    return found[0];
+  }
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(v0, v1), hn::Add(v2, v3))));
 }
 
 // Of u8, eight of which become one number of 64 bits.
@@ -179,24 +187,11 @@ bool extreme_of_numbers(T& found, const T* x, std::int64_t count, std::int64_t r
   return true;
 }
 
-// f32 is gathered in f32 lanes over short stretches, whose results go into the f64 accumulator.
+// In plain lanes, enough to hide the latency of an addition.
 template <class Op, typename T, typename Lane>
-void stretch(typename AccumulatorOf<T>::type& accumulator, const T* x, std::int64_t count,
-             double shift, std::int64_t rows, std::int64_t row_elements) {
-  using A = typename AccumulatorOf<T>::type;
-  if constexpr (std::is_same_v<Op, Sum> && std::is_same_v<T, Lane> && !kIsComplex<T>) {
-    accumulator = Op::combine(accumulator, sum_of(x, count, rows, row_elements));
-    return;
-  }
-  if constexpr (std::is_same_v<Op, Sum> && std::is_same_v<T, std::uint8_t>) {
-    accumulator += sum_of_bytes(x, count, rows, row_elements);
-    return;
-  }
-  if constexpr (std::is_same_v<Op, SumOfSquares> && std::is_same_v<A, double>) {
-    accumulator += squares_of(x, count, shift, rows, row_elements);
-    return;
-  }
-  constexpr int kLanes = 32;  // enough to hide the latency of an addition
+HWY_NOINLINE Lane by_lanes(const T* x, std::int64_t count, double shift, std::int64_t rows,
+                           std::int64_t row_elements) {
+  constexpr int kLanes = 32;
   Lane lanes[kLanes];
   for (int l = 0; l < kLanes; ++l) lanes[l] = Op::template start<Lane>();
   for (std::int64_t r = 0; r < rows; ++r, x += row_elements) {
@@ -207,12 +202,32 @@ void stretch(typename AccumulatorOf<T>::type& accumulator, const T* x, std::int6
   }
   for (int width = kLanes / 2; width > 0; width /= 2)
     for (int l = 0; l < width; ++l) lanes[l] = Op::combine(lanes[l], lanes[l + width]);
-  accumulator = Op::combine(accumulator, static_cast<A>(lanes[0]));
+  return lanes[0];
+}
+
+// f32 is gathered in f32 lanes over short stretches, whose results go into the f64 accumulator.
+template <class Op, typename T, typename Lane>
+HWY_NOINLINE void stretch(typename AccumulatorOf<T>::type& accumulator, const T* x,
+                          std::int64_t count, double shift, std::int64_t rows,
+                          std::int64_t row_elements) {
+  using A = typename AccumulatorOf<T>::type;
+  const auto found = [&] {
+    if constexpr (std::is_same_v<Op, Sum> && std::is_same_v<T, Lane> && !kIsComplex<T>)
+      return sum_of(x, count, rows, row_elements);
+    else if constexpr (std::is_same_v<Op, Sum> && std::is_same_v<T, std::uint8_t>)
+      return sum_of_bytes(x, count, rows, row_elements);
+    else if constexpr (std::is_same_v<A, double> &&
+                       (std::is_same_v<Op, SumOfSquares> || std::is_same_v<Op, Product>))
+      return wide_of<Op>(x, count, shift, rows, row_elements);
+    else
+      return by_lanes<Op, T, Lane>(x, count, shift, rows, row_elements);
+  };
+  accumulator = Op::combine(accumulator, static_cast<A>(found()));
 }
 
 template <class Op, typename T>
-void row(void* accumulator, const void* block, std::int64_t count, double shift, std::int64_t rows,
-         std::int64_t row_elements) {
+HWY_NOINLINE void row(void* accumulator, const void* block, std::int64_t count, double shift,
+                      std::int64_t rows, std::int64_t row_elements) {
   using A = typename AccumulatorOf<T>::type;
   // Sums of deviations keep their digits only in f64.
   constexpr bool kInFloat =
@@ -226,6 +241,7 @@ void row(void* accumulator, const void* block, std::int64_t count, double shift,
       total = Op::combine(total, static_cast<A>(found));
       return;
     }
+    if constexpr (std::is_integral_v<T>) return;
   }
   constexpr std::int64_t kStretch = 2048;
   if (rows == 1 && count <= kStretch) return stretch<Op, T, Lane>(total, x, count, shift, 1, 0);
@@ -263,6 +279,7 @@ void some_short_rows(typename AccumulatorOf<T>::type* totals, const T* x, std::i
       for (int r = 0; r < kRows; ++r) totals[r] = Op::combine(totals[r], static_cast<A>(found[r]));
       return;
     }
+    if constexpr (std::is_integral_v<T>) return;
   }
   A gathered[kRows];
   for (int r = 0; r < kRows; ++r) gathered[r] = totals[r];
@@ -284,53 +301,50 @@ void short_rows(void* accumulators, const void* block, std::int64_t length, cons
   for (; r < rows; ++r) some_short_rows<Op, 1>(totals + r, x + r * length, length, shift(r));
 }
 
-// Some columns at a time in registers, in their own dtype. NaN is found by what it does to a sum,
-// which is looked at again.
+// Some columns in registers, in their own dtype. NaN is found by what it does to a sum, which is
+// looked at again.
+template <class Op, int kVectors, typename T, typename A>
+HWY_NOINLINE void extreme_strip(A* accumulators, const T* x, std::int64_t width, std::int64_t rows,
+                                std::int64_t row_elements) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto start = hn::Set(d, Op::template start<T>()), zero = hn::Zero(d);
+  FourVectors<hn::Vec<decltype(d)>> best{start, start, start, start};
+  FourVectors<hn::Vec<decltype(d)>> sum{zero, zero, zero, zero};
+  const auto take = [&](auto n, auto v) HWY_ATTR {
+    best.at(n) = Op::of_vectors(best.at(n), v);
+    if constexpr (std::is_floating_point_v<T>) sum.at(n) = hn::Add(sum.at(n), v);
+  };
+  const T* row = x;
+  for (std::int64_t r = 0; r < rows; ++r, row += row_elements)
+    if constexpr (kVectors > 1)
+      each_vector(row, kVectors * lanes, take, [](T) {});
+    else
+      take(std::integral_constant<int, 0>(),
+           width == lanes ? hn::LoadU(d, row) : first_lanes(d, row, width));
+  HWY_ALIGN T found[4 * hn::MaxLanes(d)], sums[4 * hn::MaxLanes(d)];
+  hn::Store(best.v0, d, found), hn::Store(best.v1, d, found + lanes);
+  hn::Store(best.v2, d, found + 2 * lanes), hn::Store(best.v3, d, found + 3 * lanes);
+  hn::Store(sum.v0, d, sums), hn::Store(sum.v1, d, sums + lanes);
+  hn::Store(sum.v2, d, sums + 2 * lanes), hn::Store(sum.v3, d, sums + 3 * lanes);
+  for (std::int64_t c = 0; c < width; ++c) {
+    if (sums[c] == sums[c])
+      accumulators[c] = Op::combine(accumulators[c], static_cast<A>(found[c]));
+    else
+      for (std::int64_t r = 0; r < rows; ++r)
+        accumulators[c] = Op::take(accumulators[c], x[r * row_elements + c], 0);
+  }
+}
 template <class Op, typename T, typename A>
 void extreme_columns(A* accumulators, const T* x, std::int64_t count, std::int64_t rows,
                      std::int64_t row_elements) {
-  const hn::ScalableTag<T> d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto start = hn::Set(d, Op::template start<T>());
-  const std::int64_t strip = 4 * lanes;
-  for (std::int64_t first = 0; first < count; first += strip) {
-    const std::int64_t width = std::min(strip, count - first);
-    HWY_ALIGN T found[4 * hn::MaxLanes(d)], sums[4 * hn::MaxLanes(d)];
-    if (width == strip) {
-      const auto zero = hn::Zero(d);
-      FourVectors<hn::Vec<decltype(d)>> best{start, start, start, start};
-      FourVectors<hn::Vec<decltype(d)>> sum{zero, zero, zero, zero};
-      for (std::int64_t r = 0; r < rows; ++r)
-        each_vector(
-            x + first + r * row_elements, strip,
-            [&](auto n, auto v) {
-              best.at(n) = Op::of_vectors(best.at(n), v);
-              if constexpr (std::is_floating_point_v<T>) sum.at(n) = hn::Add(sum.at(n), v);
-            },
-            [](T) {});
-      hn::Store(best.v0, d, found), hn::Store(best.v1, d, found + lanes);
-      hn::Store(best.v2, d, found + 2 * lanes), hn::Store(best.v3, d, found + 3 * lanes);
-      hn::Store(sum.v0, d, sums), hn::Store(sum.v1, d, sums + lanes);
-      hn::Store(sum.v2, d, sums + 2 * lanes), hn::Store(sum.v3, d, sums + 3 * lanes);
-    } else {
-      for (std::int64_t c = 0; c < width; ++c) found[c] = Op::template start<T>(), sums[c] = T(0);
-      for (std::int64_t r = 0; r < rows; ++r)
-        for (std::int64_t c = 0; c < width; ++c) {
-          const T value = x[first + r * row_elements + c];
-          found[c] = Op::of_numbers(found[c], value);
-          if constexpr (std::is_floating_point_v<T>) sums[c] += value;
-        }
-    }
-    for (std::int64_t c = 0; c < width; ++c) {
-      A& to = accumulators[first + c];
-      const T* column = x + first + c;
-      if (sums[c] == sums[c]) {
-        to = Op::combine(to, static_cast<A>(found[c]));
-        continue;
-      }
-      for (std::int64_t r = 0; r < rows; ++r) to = Op::take(to, column[r * row_elements], 0);
-    }
-  }
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+  std::int64_t first = 0;
+  for (; first + 4 * lanes <= count; first += 4 * lanes)
+    extreme_strip<Op, 4>(accumulators + first, x + first, 4 * lanes, rows, row_elements);
+  for (; first < count; first += lanes)
+    extreme_strip<Op, 1>(accumulators + first, x + first, std::min(lanes, count - first), rows,
+                         row_elements);
 }
 
 // Sums of some columns at a time in registers: of f32 in f32 over stretches so short that what it
@@ -379,8 +393,7 @@ void columns(void* accumulators, const void* block, std::int64_t count, const do
   A* a = static_cast<A*>(accumulators);
   const T* x = static_cast<const T*>(block);
   std::int64_t r = 0;
-  if constexpr (kIsExtreme<Op> && sizeof(T) <= 4)
-    if (rows > 1) return extreme_columns<Op>(a, x, count, rows, row_elements);
+  if constexpr (kIsExtreme<Op>) return extreme_columns<Op>(a, x, count, rows, row_elements);
   if constexpr (std::is_same_v<Op, Sum> && (std::is_floating_point_v<T> || sizeof(T) == 8) &&
                 !kIsComplex<T>)
     if (rows > 4) return sum_columns(a, x, count, rows, row_elements);
@@ -419,8 +432,8 @@ cpu::ReduceBlocks of_type() {
           &columns<Op, T>, &combine<Op, A>, &start<Op, A>};
 }
 
-template <class Op, bool kOrdered>
-cpu::ReduceBlocks of(DType input) {
+template <class Op>
+cpu::ReduceBlocks of_numbers(DType input) {
   switch (input) {
     case DType::kF32:
       return of_type<Op, float>();
@@ -437,29 +450,31 @@ cpu::ReduceBlocks of(DType input) {
     case DType::kU8:
       return of_type<Op, std::uint8_t>();
     default:
-      break;
+      return {};
   }
-  if constexpr (!kOrdered)
-    if (input == DType::kC128) return of_type<Op, Complex128>();
-  return {};
 }
 
 }  // namespace
 
 cpu::ReduceBlocks reduce_blocks(Gather gather, DType input) {
+  const bool is_complex = input == DType::kC128;
   switch (gather) {
     case Gather::kSum:
-      return of<Sum, false>(input);
+      return is_complex ? of_type<Sum, Complex128>() : of_numbers<Sum>(input);
     case Gather::kProduct:
-      return of<Product, false>(input);
+      if (is_complex) return of_type<Product, Complex128>();
+      if (input == DType::kF32) return of_type<Product, float>();
+      return input == DType::kF64 ? of_type<Product, double>() : of_type<Product, std::int64_t>();
     case Gather::kLargest:
-      return of<Largest, true>(input);
+      return of_numbers<Largest>(input);
     case Gather::kSmallest:
-      return of<Smallest, true>(input);
+      return of_numbers<Smallest>(input);
     case Gather::kSumOfSquares:
-      return of<SumOfSquares, true>(input);
+      if (input == DType::kF32) return of_type<SumOfSquares, float>();
+      if (input == DType::kF64) return of_type<SumOfSquares, double>();
+      break;
     case Gather::kSumOfExponentials:
-      return of<SumOfExponentials, true>(input);
+      if (input == DType::kF64) return of_type<SumOfExponentials, double>();
   }
   return {};
 }

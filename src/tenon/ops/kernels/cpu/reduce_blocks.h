@@ -10,11 +10,14 @@
 namespace tenon::ops::cpu {
 
 // Elements come as f32, f64, integers of their size (bool as u8) or c128 (`reduce_input`), and
-// gather in f64, i64 or c128 (`reduce_accumulator`): sums of f32 do not lose digits.
-constexpr DType reduce_input(DType dtype) {
+// gather in f64, i64 or c128 (`reduce_accumulator`): sums of f32 do not lose digits. What is rare
+// takes only the dtype that it gathers in.
+constexpr DType reduce_input(Gather gather, DType dtype) {
   if (is_complex(dtype)) return DType::kC128;
-  if (dtype == DType::kF64) return DType::kF64;
+  if (dtype == DType::kF64 || (is_floating(dtype) && gather == Gather::kSumOfExponentials))
+    return DType::kF64;
   if (is_floating(dtype)) return DType::kF32;
+  if (gather == Gather::kProduct) return DType::kI64;
   return dtype == DType::kBool ? DType::kU8 : dtype;
 }
 constexpr DType reduce_accumulator(DType dtype) {
@@ -42,7 +45,8 @@ struct ReduceBlocks {
   void (*start)(void* accumulator) = nullptr;
 };
 
-// Null functions where the reduction does not exist for that dtype (extremes of complex numbers).
+// Null functions where the reduction does not exist for that dtype: extremes of complex numbers,
+// squares and exponentials of all but floating-point ones. Requires: a dtype of `reduce_input`.
 ReduceBlocks reduce_blocks(Gather gather, DType input);
 
 }  // namespace tenon::ops::cpu
