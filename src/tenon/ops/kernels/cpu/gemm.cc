@@ -8,6 +8,7 @@
 #include "tenon/base/check.h"
 #include "tenon/base/parallel.h"
 #include "tenon/ops/kernels/cpu/blas_buffer.h"
+#include "tenon/ops/kernels/cpu/block_product.h"
 #include "tenon/ops/kernels/cpu/onednn_gemm.h"
 #include "tenon/ops/kernels/cpu/small_product.h"
 #include "tenon/ops/kernels/cpu/vector_product.h"
@@ -22,9 +23,18 @@ void use_one_blas_thread() {
   if (openblas_get_num_threads() != 1) openblas_set_num_threads(1);
 }
 
-bool blas_has_avx512() {
+// The bytes of the vectors that OpenBLAS computes in. On a processor that it does not know it takes
+// kernels for AVX2 or for SSE.
+std::int64_t blas_vector_bytes() {
   const std::string_view core = openblas_get_corename();
-  return core == "SkylakeX" || core == "Cooperlake" || core == "SapphireRapids";
+  if (core == "SkylakeX" || core == "Cooperlake" || core == "SapphireRapids") return 64;
+  return core == "Haswell" || core == "Zen" || core == "Excavator" ? 32 : 16;
+}
+bool blas_has_avx512() { return blas_vector_bytes() == 64; }
+
+bool is_by_our_blocks(DType dtype) {
+  static const bool is_wider = block_product_vector_bytes() > blas_vector_bytes();
+  return is_wider && (dtype == DType::kF32 || dtype == DType::kF64);
 }
 
 // Each piece packs the other operand anew, which this many rows are worth.
@@ -143,7 +153,8 @@ void by_blas(const Products& p) {
 // One piece, on the calling thread.
 void multiply(const Products& p) {
   if (is_small_product(p)) return small_products(p);
-  is_by_blocks(p) ? onednn_gemm(p) : by_blas(p);
+  if (is_by_blocks(p)) return onednn_gemm(p);
+  is_by_our_blocks(p.dtype) ? block_product(p) : by_blas(p);
 }
 
 const void* at(const void* data, std::int64_t element, DType dtype) {

@@ -1,0 +1,66 @@
+// Products in blocks, in the vectors of the processor.
+#include "tenon/ops/kernels/cpu/block_product.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "tenon/base/random.h"
+
+namespace tenon::ops {
+namespace {
+
+template <typename T>
+void expect_exact(DType dtype, std::uint64_t seed) {
+  Random random(seed);
+  const auto below = [&](std::uint64_t end) {
+    return static_cast<std::int64_t>(random.below(end));
+  };
+  for (int round = 0; round < 80; ++round) {
+    const std::int64_t m = 1 + below(round < 10 ? 300 : 40), n = 1 + below(round < 10 ? 600 : 80);
+    const std::int64_t k = 1 + below(round < 30 ? 450 : 30);
+    SCOPED_TRACE(fmt::format("{} {} {}", m, n, k));
+    cpu::Matrix a{nullptr, 0, below(2) != 0}, b{nullptr, 0, below(2) != 0};
+    a.row_stride = (a.transposed ? m : k) + below(3);
+    b.row_stride = (b.transposed ? k : n) + below(3);
+    // Sums of such numbers are exact, so the result has to be equal.
+    const auto numbers = [&](std::int64_t count) {
+      std::vector<T> all(static_cast<std::size_t>(count));
+      for (T& number : all) number = static_cast<T>(below(17) - 8);
+      return all;
+    };
+    const std::vector<T> left = numbers((a.transposed ? k : m) * a.row_stride);
+    const std::vector<T> right = numbers((b.transposed ? n : k) * b.row_stride);
+    a.data = left.data();
+    b.data = right.data();
+    const std::int64_t stride = n + below(3);
+    const double beta = below(2) == 0 ? 0 : 0.5;
+    std::vector<T> out(static_cast<std::size_t>(m * stride), beta == 0 ? T(NAN) : T(3));
+    cpu::block_product({dtype, m, n, k, a, b, beta, out.data(), stride});
+    const auto at = [](const std::vector<T>& all, const cpu::Matrix& matrix, std::int64_t i,
+                       std::int64_t j) {
+      return all[static_cast<std::size_t>(matrix.transposed ? j * matrix.row_stride + i
+                                                            : i * matrix.row_stride + j)];
+    };
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < stride; ++j) {
+        T sum = beta == 0 ? T(0) : T(1.5);
+        for (std::int64_t l = 0; j < n && l < k; ++l) sum += at(left, a, i, l) * at(right, b, l, j);
+        const T found = out[static_cast<std::size_t>(i * stride + j)];
+        if (j < n)
+          ASSERT_EQ(found, sum) << i << ' ' << j;
+        else
+          ASSERT_TRUE(beta == 0 ? std::isnan(found) : found == 3) << i << ' ' << j;
+      }
+  }
+}
+
+TEST(BlockProduct, AnyShapeAndOrderIsExact) {
+  expect_exact<float>(DType::kF32, 5);
+  expect_exact<double>(DType::kF64, 6);
+}
+
+}  // namespace
+}  // namespace tenon::ops
