@@ -43,34 +43,35 @@ struct Small {
   std::int64_t out_stride;
 };
 
-// `width` columns, of which at most a vector's are `last`, of up to four rows.
+// Rows that are computed together: what the registers hold of two vectors each.
+constexpr int kMostRows = HWY_TARGET == HWY_AVX3 ? 8 : 4;
+
+// Columns of one or two vectors, the last of which may be a part of one.
 template <int kRows, int kVectors, typename T>
 HWY_INLINE void some_rows(const Small<T>& p, std::int64_t row, std::int64_t column) {
   const hn::ScalableTag<T> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const std::int64_t last = std::min(lanes, p.n - column - (kVectors - 1) * lanes);
   const auto mask = hn::FirstN(d, static_cast<std::size_t>(last));
-  auto s00 = hn::Zero(d), s10 = s00, s20 = s00, s30 = s00, s01 = s00, s11 = s00, s21 = s00,
-       s31 = s00;
+  auto s00 = hn::Zero(d), s01 = s00, s10 = s00, s11 = s00, s20 = s00, s21 = s00, s30 = s00,
+       s31 = s00, s40 = s00, s41 = s00, s50 = s00, s51 = s00, s60 = s00, s61 = s00, s70 = s00,
+       s71 = s00;
   const T* a = p.a + row * p.a_row;
   const T* b = p.b + column;
   for (std::int64_t l = 0; l < p.k; ++l, a += p.a_column, b += p.b_stride) {
     const auto end = hn::MaskedLoad(mask, d, b + (kVectors - 1) * lanes);
     const auto b0 = kVectors > 1 ? hn::LoadU(d, b) : end;
-    const auto a0 = hn::Set(d, a[0]), a1 = kRows > 1 ? hn::Set(d, a[p.a_row]) : a0;
-    const auto a2 = kRows > 2 ? hn::Set(d, a[2 * p.a_row]) : a0;
-    const auto a3 = kRows > 3 ? hn::Set(d, a[3 * p.a_row]) : a0;
-    s00 = hn::MulAdd(a0, b0, s00);
-    if (kRows > 1) s10 = hn::MulAdd(a1, b0, s10);
-    if (kRows > 2) s20 = hn::MulAdd(a2, b0, s20);
-    if (kRows > 3) s30 = hn::MulAdd(a3, b0, s30);
-    if (kVectors == 1) continue;
-    s01 = hn::MulAdd(a0, end, s01);
-    if (kRows > 1) s11 = hn::MulAdd(a1, end, s11);
-    if (kRows > 2) s21 = hn::MulAdd(a2, end, s21);
-    if (kRows > 3) s31 = hn::MulAdd(a3, end, s31);
+#define TENON_ROW(r)                                             \
+  if constexpr (kRows > r) {                                     \
+    const auto x = hn::Set(d, a[r * p.a_row]);                   \
+    s##r##0 = hn::MulAdd(x, b0, s##r##0);                        \
+    if (kVectors > 1) s##r##1 = hn::MulAdd(x, end, s##r##1);     \
   }
-  const auto put = [&](auto sum, std::int64_t r, std::int64_t vector) {
+    TENON_ROW(0) TENON_ROW(1) TENON_ROW(2) TENON_ROW(3)
+    TENON_ROW(4) TENON_ROW(5) TENON_ROW(6) TENON_ROW(7)
+#undef TENON_ROW
+  }
+  const auto put = [&](auto sum, std::int64_t r, std::int64_t vector) HWY_ATTR {
     T* const to = p.out + (row + r) * p.out_stride + column + vector * lanes;
     const bool is_whole = vector < kVectors - 1 || last == lanes;
     if (is_whole || kLoadsParts) {
@@ -85,22 +86,24 @@ HWY_INLINE void some_rows(const Small<T>& p, std::int64_t row, std::int64_t colu
     for (std::int64_t c = 0; c < last; ++c)
       to[c] = p.beta == 0 ? sums[c] : sums[c] + p.beta * to[c];
   };
-  put(s00, 0, 0);
-  if (kRows > 1) put(s10, 1, 0);
-  if (kRows > 2) put(s20, 2, 0);
-  if (kRows > 3) put(s30, 3, 0);
-  if (kVectors > 1) put(s01, 0, 1);
-  if (kRows > 1 && kVectors > 1) put(s11, 1, 1);
-  if (kRows > 2 && kVectors > 1) put(s21, 2, 1);
-  if (kRows > 3 && kVectors > 1) put(s31, 3, 1);
+#define TENON_ROW(r)                                   \
+  if constexpr (kRows > r) {                           \
+    put(s##r##0, r, 0);                                \
+    if (kVectors > 1) put(s##r##1, r, 1);              \
+  }
+  TENON_ROW(0) TENON_ROW(1) TENON_ROW(2) TENON_ROW(3)
+  TENON_ROW(4) TENON_ROW(5) TENON_ROW(6) TENON_ROW(7)
+#undef TENON_ROW
 }
 
 template <int kRows, typename T>
-HWY_INLINE void all_columns(const Small<T>& p, std::int64_t row) {
+HWY_INLINE void all_columns(const Small<T>& p, std::int64_t& row) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>()));
-  std::int64_t column = 0;
-  for (; p.n - column > lanes; column += 2 * lanes) some_rows<kRows, 2>(p, row, column);
-  if (column < p.n) some_rows<kRows, 1>(p, row, column);
+  for (; row + kRows <= p.m; row += kRows) {
+    std::int64_t column = 0;
+    for (; p.n - column > lanes; column += 2 * lanes) some_rows<kRows, 2>(p, row, column);
+    if (column < p.n) some_rows<kRows, 1>(p, row, column);
+  }
 }
 
 // Fills rows of whole vectors with b.
@@ -142,10 +145,10 @@ void products(const cpu::Products& p) {
     else if (i == 0 || p.b_apart != 0)
       copy_rows(room, width, {b, p.b.row_stride, p.b.transposed}, p.n, p.k);
     std::int64_t row = 0;
-    for (; row + 4 <= p.m; row += 4) all_columns<4>(one, row);
-    if (p.m - row == 3) all_columns<3>(one, row);
-    if (p.m - row == 2) all_columns<2>(one, row);
-    if (p.m - row == 1) all_columns<1>(one, row);
+    all_columns<kMostRows>(one, row);
+    if constexpr (kMostRows > 4) all_columns<4>(one, row);
+    all_columns<2>(one, row);
+    all_columns<1>(one, row);
   }
 }
 

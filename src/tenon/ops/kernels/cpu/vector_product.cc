@@ -22,13 +22,12 @@ namespace tenon::ops::cpu {
 
 // out[i * line_step + v * vector_step] = (line i of the matrix) times (vector v) + beta out, for
 // lines [begin, end): rows of `length` elements, or columns of as many. Vectors are dense, one
-// behind the other, of the matrix's dtype or, `is_wide`, of that of sums.
+// behind the other, of the dtype of sums.
 struct VectorTask {
   const void* matrix = nullptr;
   std::int64_t row_stride = 0, length = 0;
   const void* vectors = nullptr;
   std::int64_t count = 0;  // of vectors
-  bool is_wide = false;
   double beta = 0;
   void* out = nullptr;
   std::int64_t line_step = 0, vector_step = 0;
@@ -117,80 +116,152 @@ HWY_INLINE void fetch(const From* from, std::int64_t count) {
   for (std::int64_t i = 0; i < count; i += kLine) __builtin_prefetch(from + i, 0, 2);
 }
 
-// Two rows share what is loaded of a vector, and two vectors what is loaded of a row. A sum does
-// not depend on its neighbours.
+// The sums of four vectors' lanes, each in the same order.
+template <class D, class V>
+HWY_INLINE void put_sums(D d, V a, V b, V c, V e, hn::TFromD<D>* sums) {
+#if HWY_TARGET == HWY_SCALAR
+  (void)d;
+  sums[0] = hn::GetLane(a), sums[1] = hn::GetLane(b);
+  sums[2] = hn::GetLane(c), sums[3] = hn::GetLane(e);
+#else
+  using T = hn::TFromD<D>;
+  const auto pair = [&](V x, V y) HWY_ATTR {
+    return hn::Add(hn::InterleaveLower(d, x, y), hn::InterleaveUpper(d, x, y));
+  };
+  constexpr std::size_t kInBlock = 16 / sizeof(T);
+  const hn::CappedTag<T, kInBlock> block;
+  HWY_ALIGN T lanes[2 * hn::MaxLanes(d)];
+  const auto put = [&](V x, T* to) HWY_ATTR {
+    hn::Store(x, d, lanes);
+    auto sum = hn::Load(block, lanes);
+    for (std::size_t l = kInBlock; l < hn::Lanes(d); l += kInBlock)
+      sum = hn::Add(sum, hn::Load(block, lanes + l));
+    hn::StoreU(sum, block, to);
+  };
+  if constexpr (sizeof(T) == 4)
+    put(pair(pair(a, c), pair(b, e)), sums);
+  else
+    put(pair(a, b), sums), put(pair(c, e), sums + 2);
+#endif
+}
+
+// Rows and vectors that are multiplied together, as the registers hold their sums.
+constexpr int kRows = 4, kMostVectors = HWY_TARGET == HWY_AVX3 ? 4 : 2;
+
+// Rows share what is loaded of a vector, and vectors what is loaded of a row. A sum does not depend
+// on its neighbours. With one vector it has two parts: an addition need not wait for the last.
 template <int kRows, int kVectors, typename From, typename X>
 void some_rows(const cpu::VectorTask& task, std::int64_t first, std::int64_t vector) {
   const hn::ScalableTag<Sum<From>> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto* row = static_cast<const From*>(task.matrix) + first * task.row_stride;
-  const auto* below = row + (kRows > 1 ? task.row_stride : 0);
-  const auto* x = static_cast<const X*>(task.vectors) + vector * task.length;
-  const auto* y = x + (kVectors > 1 ? task.length : 0);
-  auto rx0 = hn::Zero(d), rx1 = rx0, bx0 = rx0, bx1 = rx0;
-  auto ry0 = rx0, ry1 = rx0, by0 = rx0, by1 = rx0;
-  const auto add = [&](auto of) {  // of(elements, place): a vector
-    const auto x0 = of(x, 0), x1 = of(x, lanes), r0 = of(row, 0), r1 = of(row, lanes);
-    rx0 = hn::MulAdd(r0, x0, rx0);
-    rx1 = hn::MulAdd(r1, x1, rx1);
-    const auto y0 = kVectors > 1 ? of(y, 0) : x0, y1 = kVectors > 1 ? of(y, lanes) : x1;
-    const auto b0 = kRows > 1 ? of(below, 0) : r0, b1 = kRows > 1 ? of(below, lanes) : r1;
-    if (kVectors > 1) ry0 = hn::MulAdd(r0, y0, ry0), ry1 = hn::MulAdd(r1, y1, ry1);
-    if (kRows > 1) bx0 = hn::MulAdd(b0, x0, bx0), bx1 = hn::MulAdd(b1, x1, bx1);
-    if (kRows > 1 && kVectors > 1) by0 = hn::MulAdd(b0, y0, by0), by1 = hn::MulAdd(b1, y1, by1);
-  };
-  std::int64_t i = 0;
-  for (; i + 2 * lanes <= task.length; i += 2 * lanes) {
-    add([&](const auto* from, std::int64_t at) { return load(d, from + i + at); });
-    if (vector == 0) {
-      fetch(row + kRows * task.row_stride + i, 2 * lanes);
-      if (kRows > 1) fetch(below + kRows * task.row_stride + i, 2 * lanes);
-    }
+  const auto* const row = static_cast<const From*>(task.matrix) + first * task.row_stride;
+  const auto* const x = static_cast<const X*>(task.vectors) + vector * task.length;
+  const auto zero = hn::Zero(d);
+#define TENON_ROWS(f, v) f(0, v) f(1, v) f(2, v) f(3, v)
+#define TENON_SUMS(f) TENON_ROWS(f, 0) TENON_ROWS(f, 1) TENON_ROWS(f, 2) TENON_ROWS(f, 3)
+#define TENON_SUM(i, j) auto s##i##j = zero, t##i##j = zero;
+  TENON_SUMS(TENON_SUM)
+#undef TENON_SUM
+  // of(elements): a vector; `second`: in the sums' second part
+  const auto add = [&](auto second, auto of) HWY_ATTR __attribute__((always_inline)) {
+    const auto x0 = of(x), x1 = kVectors > 1 ? of(x + task.length) : x0;
+    const auto x2 = kVectors > 2 ? of(x + 2 * task.length) : x0;
+    const auto x3 = kVectors > 3 ? of(x + 3 * task.length) : x0;
+    const auto r0 = of(row), r1 = kRows > 1 ? of(row + task.row_stride) : r0;
+    const auto r2 = kRows > 2 ? of(row + 2 * task.row_stride) : r0;
+    const auto r3 = kRows > 3 ? of(row + 3 * task.row_stride) : r0;
+#define TENON_SUM(i, j)                         \
+  if constexpr (i < kRows && j < kVectors) {    \
+    if constexpr (decltype(second)::value)      \
+      t##i##j = hn::MulAdd(r##i, x##j, t##i##j); \
+    else                                        \
+      s##i##j = hn::MulAdd(r##i, x##j, s##i##j); \
   }
-  if (i < task.length)
-    add([&](const auto* from, std::int64_t at) {
-      return load_some(d, from + i + at, task.length - i - at);
-    });
-  const auto total = [&](auto a, auto b) {
-    return hn::GetLane(hn::SumOfLanes(d, hn::Add(a, b)));
+    TENON_SUMS(TENON_SUM)
+#undef TENON_SUM
   };
-  put<From>(task, first, vector, total(rx0, rx1));
-  if (kRows > 1) put<From>(task, first + 1, vector, total(bx0, bx1));
-  if (kVectors > 1) put<From>(task, first, vector + 1, total(ry0, ry1));
-  if (kRows > 1 && kVectors > 1) put<From>(task, first + 1, vector + 1, total(by0, by1));
+  constexpr bool kHalves = kVectors == 1;
+  constexpr std::int64_t kParts = kHalves ? 2 : 1;
+  std::int64_t i = 0;
+  for (; i + kParts * lanes <= task.length; i += kParts * lanes) {
+    add(std::false_type(), [&](const auto* from) { return load(d, from + i); });
+    if constexpr (kHalves)
+      add(std::true_type(), [&](const auto* from) { return load(d, from + i + lanes); });
+    if (vector == 0)
+      for (int r = 0; r < kRows; ++r)
+        fetch(row + (kRows + r) * task.row_stride + i, kParts * lanes);
+  }
+  if (i < task.length) {
+    const std::int64_t rest = task.length - i;
+    add(std::false_type(), [&](const auto* from) { return load_some(d, from + i, rest); });
+    if constexpr (kHalves)
+      add(std::true_type(), [&](const auto* from) {
+        return load_some(d, from + i + lanes, rest - lanes);
+      });
+  }
+  Sum<From> sums[4];
+#define TENON_VECTOR(v)                                                                        \
+  if constexpr (v < kVectors) {                                                                \
+    put_sums(d, hn::Add(s0##v, t0##v), hn::Add(s1##v, t1##v), hn::Add(s2##v, t2##v),           \
+             hn::Add(s3##v, t3##v), sums);                                                     \
+    for (int r = 0; r < kRows; ++r) put<From>(task, first + r, vector + v, sums[r]);           \
+  }
+  TENON_VECTOR(0) TENON_VECTOR(1) TENON_VECTOR(2) TENON_VECTOR(3)
+#undef TENON_VECTOR
+#undef TENON_SUMS
+#undef TENON_ROWS
 }
+
+// Vectors in groups of about one size.
 template <int kRows, typename From, typename X>
 void rows_by_vectors(const cpu::VectorTask& task, std::int64_t first) {
-  std::int64_t v = 0;
-  for (; v + 2 <= task.count; v += 2) some_rows<kRows, 2, From, X>(task, first, v);
-  if (v < task.count) some_rows<kRows, 1, From, X>(task, first, v);
+  const std::int64_t groups = (task.count + kMostVectors - 1) / kMostVectors;
+  for (std::int64_t g = 0, v = 0, next; g < groups; ++g, v = next) {
+    next = (g + 1) * task.count / groups;
+    if (next - v == 1) some_rows<kRows, 1, From, X>(task, first, v);
+    if (next - v == 2) some_rows<kRows, 2, From, X>(task, first, v);
+    if constexpr (kMostVectors == 4) {
+      if (next - v == 3) some_rows<kRows, 3, From, X>(task, first, v);
+      if (next - v == 4) some_rows<kRows, 4, From, X>(task, first, v);
+    }
+  }
 }
 template <typename From, typename X>
 void rows_of(const cpu::VectorTask& task, std::int64_t begin, std::int64_t end) {
-  for (; begin + 2 <= end; begin += 2) rows_by_vectors<2, From, X>(task, begin);
-  if (begin < end) rows_by_vectors<1, From, X>(task, begin);
+  for (; begin + kRows <= end; begin += kRows) rows_by_vectors<kRows, From, X>(task, begin);
+  for (; begin < end; ++begin) rows_by_vectors<1, From, X>(task, begin);
 }
 
 // Strips of columns, whose sums stay in the first-level cache while four rows at a time pass by.
 constexpr std::int64_t kStrip = 512;
 constexpr std::int64_t kRowsTogether = 4;
 
-// sums[c] += x[0] rows[0][c] + ...; whole vectors of sums.
-template <int kRows, typename From, typename X, typename T>
+// sums[c] += x[0] rows[0][c] + ... for a vector x and, kPair, the one behind it, whose sums are
+// kStrip further on; whole vectors of sums.
+template <int kRows, bool kPair, typename From, typename X, typename T>
 HWY_INLINE void add_rows(T* sums, const From* row, std::int64_t stride, const X* x,
-                         std::int64_t count) {
+                         std::int64_t length, std::int64_t count) {
   const hn::ScalableTag<T> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto factor = [&](int r) {
-    return hn::Set(d, r < kRows ? static_cast<T>(x[r]) : T(0));
+  const auto factor = [&](const X* of, int r) {
+    return hn::Set(d, r < kRows ? static_cast<T>(of[r]) : T(0));
   };
-  const auto x0 = factor(0), x1 = factor(1), x2 = factor(2), x3 = factor(3);
-  const auto add = [&](std::int64_t c, auto of) {
-    auto sum = hn::MulAdd(x0, of(row + c), hn::LoadU(d, sums + c));
-    if (kRows > 1) sum = hn::MulAdd(x1, of(row + c + stride), sum);
-    if (kRows > 2) sum = hn::MulAdd(x2, of(row + c + 2 * stride), sum);
-    if (kRows > 3) sum = hn::MulAdd(x3, of(row + c + 3 * stride), sum);
-    hn::StoreU(sum, d, sums + c);
+  const X* const y = kPair ? x + length : x;
+  const auto x0 = factor(x, 0), x1 = factor(x, 1), x2 = factor(x, 2), x3 = factor(x, 3);
+  const auto y0 = factor(y, 0), y1 = factor(y, 1), y2 = factor(y, 2), y3 = factor(y, 3);
+  const auto add = [&](std::int64_t c, auto of) HWY_ATTR {
+    const auto r0 = of(row + c), r1 = kRows > 1 ? of(row + c + stride) : r0;
+    const auto r2 = kRows > 2 ? of(row + c + 2 * stride) : r0;
+    const auto r3 = kRows > 3 ? of(row + c + 3 * stride) : r0;
+    const auto to = [&](T* at, auto f0, auto f1, auto f2, auto f3) HWY_ATTR {
+      auto sum = hn::MulAdd(f0, r0, hn::LoadU(d, at));
+      if (kRows > 1) sum = hn::MulAdd(f1, r1, sum);
+      if (kRows > 2) sum = hn::MulAdd(f2, r2, sum);
+      if (kRows > 3) sum = hn::MulAdd(f3, r3, sum);
+      hn::StoreU(sum, d, at);
+    };
+    to(sums + c, x0, x1, x2, x3);
+    if (kPair) to(sums + kStrip + c, y0, y1, y2, y3);
   };
   std::int64_t c = 0;
   for (; c + lanes <= count; c += lanes)
@@ -212,13 +283,18 @@ void columns_of(const cpu::VectorTask& task, std::int64_t begin, std::int64_t en
       if (sizeof(From) == 2)  // a strip is too short to be foreseen
         for (std::int64_t r = 0; r < rows; ++r)
           fetch(row + (kRowsTogether + r) * task.row_stride, count);
-      for (std::int64_t v = 0; v < task.count; ++v) {
-        const X* const x = vectors + v * task.length + l;
-        if (rows == 4) add_rows<4>(sums[v], row, task.row_stride, x, count);
-        if (rows == 3) add_rows<3>(sums[v], row, task.row_stride, x, count);
-        if (rows == 2) add_rows<2>(sums[v], row, task.row_stride, x, count);
-        if (rows == 1) add_rows<1>(sums[v], row, task.row_stride, x, count);
-      }
+      const auto add = [&](auto together, auto pair, std::int64_t v) HWY_ATTR {
+        add_rows<together, pair>(sums[v], row, task.row_stride, vectors + v * task.length + l,
+                                 task.length, count);
+      };
+      using Four = std::integral_constant<int, 4>;
+      std::int64_t v = 0;
+      for (; rows == 4 && v + 2 <= task.count; v += 2) add(Four(), std::true_type(), v);
+      for (; rows == 4 && v < task.count; ++v) add(Four(), std::false_type(), v);
+      for (; v < task.count; ++v)
+        for (std::int64_t r = 0; r < rows; ++r)
+          add_rows<1, false>(sums[v], row + r * task.row_stride, 0,
+                             vectors + v * task.length + l + r, 0, count);
       row += rows * task.row_stride;
     }
     for (std::int64_t v = 0; v < task.count; ++v)
@@ -227,19 +303,16 @@ void columns_of(const cpu::VectorTask& task, std::int64_t begin, std::int64_t en
 }
 
 template <typename From>
-cpu::VectorKernels kernels_of(bool is_wide) {
-  if constexpr (!std::is_same_v<From, Sum<From>>)
-    if (is_wide) return {&rows_of<From, float>, &columns_of<From, float>};
-  return {&rows_of<From, From>, &columns_of<From, From>};
+cpu::VectorKernels kernels_of() {
+  return {&rows_of<From, Sum<From>>, &columns_of<From, Sum<From>>};
 }
 
 }  // namespace
 
-cpu::VectorKernels vector_kernels(DType dtype, bool is_wide) {
-  if (dtype == DType::kF64) return kernels_of<double>(is_wide);
-  if (dtype == DType::kBF16) return kernels_of<BFloat16>(is_wide);
-  if (dtype == DType::kF16) return kernels_of<Half>(is_wide);
-  return kernels_of<float>(is_wide);
+cpu::VectorKernels vector_kernels(DType dtype) {
+  if (dtype == DType::kF64) return kernels_of<double>();
+  if (dtype == DType::kBF16) return kernels_of<BFloat16>();
+  return dtype == DType::kF16 ? kernels_of<Half>() : kernels_of<float>();
 }
 
 }  // namespace tenon::ops::HWY_NAMESPACE
@@ -300,19 +373,16 @@ void run(DType dtype, cpu::VectorTask task, const Lines& lines, const Lines& vec
     dense = gathered<From>(vectors);
     task.vectors = dense.data();
   }
-  // What many lines meet is widened once.
-  constexpr std::int64_t kMany = 8;
-  if constexpr (!std::is_same_v<From, Sum<From>>)
-    if (lines.count >= kMany) {
-      wide.resize(static_cast<std::size_t>(vectors.count * vectors.length));
-      tenon::detail::convert_dense(wide.data(), static_cast<const From*>(task.vectors),
-                                   vectors.count * vectors.length);
-      task.vectors = wide.data();
-      task.is_wide = true;
-    }
-  const cpu::VectorKernels kernels = HWY_DYNAMIC_DISPATCH(vector_kernels)(dtype, task.is_wide);
+  // What all lines meet is widened once.
+  if constexpr (!std::is_same_v<From, Sum<From>>) {
+    wide.resize(static_cast<std::size_t>(vectors.count * vectors.length));
+    tenon::detail::convert_dense(wide.data(), static_cast<const From*>(task.vectors),
+                                 vectors.count * vectors.length);
+    task.vectors = wide.data();
+  }
+  const cpu::VectorKernels kernels = HWY_DYNAMIC_DISPATCH(vector_kernels)(dtype);
   // Whole strips of columns, and groups of rows.
-  const std::int64_t unit = by_rows ? 2 : 256;
+  const std::int64_t unit = by_rows ? 4 : 256;
   constexpr std::int64_t kWork = 65536;
   const std::int64_t units = std::max<std::int64_t>(
       1, kWork / (unit * task.count * std::max<std::int64_t>(1, task.length)));
