@@ -3,7 +3,7 @@ SHELL := /bin/bash
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test test-distributed bench-distributed test-python test-array-api fuzz-python test-pytorch test-forecast wheel bench-python bench-forecast test-install package test-package test-aarch64 test-clang test-abi test-viewer docs demo benchmarks bench cuda-programs bench-cuda check-cuda stress fuzz asan tsan debug clean
+.PHONY: help setup build test test-distributed bench-distributed test-python test-array-api fuzz-python test-pytorch test-forecast wheel bench-python bench-forecast test-install package test-package test-aarch64 test-clang test-abi test-swiftshader test-viewer docs demo benchmarks bench cuda-programs bench-cuda check-cuda stress fuzz asan tsan debug clean
 
 help:
 	@echo "make test-install  build other projects against an installed Tenon, and with Tenon inside"
@@ -17,6 +17,7 @@ help:
 	@echo "make docs  the reference of the public headers and of Python, in build/docs; fails where a name has no comment"
 	@echo "make test-distributed  training on several processes, over Open MPI and over MPICH (JOBS: compilers at a time)"
 	@echo "make bench-distributed KILLS=200  its weights, memory and traffic by rank; runs that are killed; 1,000 recordings in one report"
+	@echo "make test-swiftshader  the tests of Vulkan once more, on SwiftShader (fetches Debian's chromium)"
 	@echo "make test-viewer  build the web viewer from its sources and test it in Chromium (needs Node)"
 	@echo "make wheel   a wheel of the Python package in dist/ (PYTHON=python3.12: another interpreter; TENSOR=ON: with tensors)"
 	@echo "make test-python  build that wheel, install it into a virtual environment, test it there"
@@ -44,7 +45,12 @@ build: setup
 	@cmake --build $(BUILD) -j $(JOBS)
 
 test: build
-	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure
+	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure -LE swiftshader
+
+test-swiftshader:
+	@scripts/setup.sh <(echo chromium)
+	@$(MAKE) build
+	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure -L swiftshader --no-tests=error
 
 test-distributed: setup
 	@scripts/setup.sh packages-mpi.txt

@@ -49,6 +49,7 @@ for line in importlib.metadata.requires("torch"):
         print(f"cuda-toolkit[cublas]=={found[1]}")
 PY
 fi
+"$python" -c 'import xdist' 2>/dev/null || "$python" -m pip install --quiet pytest-xdist >&2
 rm -rf "$folder/wheel"
 "${PYTHON:-python3}" -m pip wheel --quiet --no-deps --wheel-dir "$folder/wheel" \
   --config-settings cmake.define.TENON_PYTHON_TENSOR=OFF . >&2

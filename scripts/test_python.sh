@@ -4,6 +4,7 @@
 # tensors, which needs nothing but the C and C++ runtimes; then, where OpenBLAS, oneDNN and Highway
 # are here, with them.
 #   PYTHON        the interpreter (default: python3)
+#   JOBS          tests at a time (default: one for each core)
 #   TENON_COMMAND the C++ program to compare answers with (default: build/tenon, if it is there)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -47,7 +48,7 @@ if [ -n "${TENON_COMMAND:-}" ]; then export TENON_COMMAND; fi
 tests=$PWD/bindings/python/tests
 # run_tests [ARGUMENTS...]: with the installed package, so not from the tree.
 run_tests() {
-  (cd "$cache" && "$venv" -m pytest -q -p no:cacheprovider --rootdir "$OLDPWD" \
+  (cd "$cache" && "$venv" -m pytest -q -n "${JOBS:-$(nproc)}" -p no:cacheprovider --rootdir "$OLDPWD" \
     -c "$OLDPWD/pyproject.toml" "$@")
 }
 run_tests "$tests/test_without_tensors.py"

@@ -63,7 +63,7 @@ void compare(Case c, DType dtype = DType::kF32, double tolerance = 3e-6) {
   const std::vector<Tensor> got = all_of(c, dtype, gradient, false);
   const std::vector<Tensor> wanted = all_of(c, DType::kF64, gradient, true);
   for (std::size_t i = 0; i < 4; ++i) {
-    SCOPED_TRACE(testing::Message() << dtype_name(dtype) << ", of " << "qkvo"[i]);
+    SCOPED_TRACE(::testing::Message() << dtype_name(dtype) << ", of " << "qkvo"[i]);
     expect_near(got[i], wanted[i], tolerance);
   }
 }
@@ -73,7 +73,7 @@ TEST(AttentionInTiles, IsThatOfOperators) {
     for (const std::int64_t keys : {1, 64, 130})
       for (const std::int64_t size : {1, 16, 21, 64})
         for (const bool causal : {false, true}) {
-          SCOPED_TRACE(testing::Message() << queries << " " << keys << " " << size << causal);
+          SCOPED_TRACE(::testing::Message() << queries << " " << keys << " " << size << causal);
           compare({randn({2, queries, size}), randn({2, keys, size}), randn({2, keys, size + 3}),
                    {}, causal, {}});
         }

@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "autograd/leaves.h"
 #include "support/refusal.h"
 #include "tenon/autograd/autograd.h"
 #include "tenon/base/error.h"
@@ -18,16 +19,8 @@ namespace tenon::autograd {
 namespace {
 
 using testing::refusal;
-
-Tensor leaf(std::initializer_list<double> values) {
-  return tensor<double>(values).set_requires_grad(true);
-}
-
-std::vector<double> values(const Tensor& t) {
-  const Tensor dense = contiguous(t.detach());
-  const double* data = dense.const_data_ptr<double>();
-  return {data, data + dense.numel()};
-}
+using testing::leaf;
+using testing::values;
 
 using Values = std::vector<double>;
 

@@ -25,21 +25,21 @@ Tensor real_leaf(IntList sizes, std::uint64_t seed) {
   return ops::add(ops::mul(t, 1.2), 0.4).set_requires_grad(true);
 }
 // In the first quadrant, away from zero and from the cuts of log and sqrt.
-Tensor leaf(IntList sizes, std::uint64_t seed) {
+Tensor c_leaf(IntList sizes, std::uint64_t seed) {
   const Tensor t = ops::complex(real_leaf(sizes, seed).detach(),
                                 real_leaf(sizes, seed + 100).detach());
   return t.set_requires_grad(true);
 }
 
-struct Case {
+struct ComplexCase {
   const char* name;
   std::function<Tensor(In)> f;
   std::vector<Tensor> inputs;
   bool second = true;  // false: the second derivative is zero everywhere
 };
 
-void check(const std::vector<Case>& cases) {
-  for (const Case& c : cases) {
+void check(const std::vector<ComplexCase>& cases) {
+  for (const ComplexCase& c : cases) {
     const auto f = [&](In in) { return std::vector<Tensor>{c.f(in)}; };
     EXPECT_EQ(gradcheck(f, c.inputs), "") << c.name;
     if (c.second) {
@@ -52,7 +52,7 @@ void check(const std::vector<Case>& cases) {
   { name, [](In x) -> Tensor { return expression; }, {__VA_ARGS__} }
 
 TEST(ComplexTest, UnaryFunctions) {
-  const Tensor z = leaf({2, 2}, 1);
+  const Tensor z = c_leaf({2, 2}, 1);
   check({TENON_CASE("neg", ops::square(ops::neg(x[0])), z),
          TENON_CASE("abs", ops::abs(x[0]), z),
          TENON_CASE("square", ops::square(x[0]), z),
@@ -74,7 +74,7 @@ TEST(ComplexTest, UnaryFunctions) {
 }
 
 TEST(ComplexTest, PartsOfNumbers) {
-  const Tensor z = leaf({3}, 2), w = leaf({3}, 3), r = real_leaf({3}, 4), s = real_leaf({3}, 5);
+  const Tensor z = c_leaf({3}, 2), w = c_leaf({3}, 3), r = real_leaf({3}, 4), s = real_leaf({3}, 5);
   check({TENON_CASE("conj", ops::mul(ops::conj(x[0]), x[1]), z, w),
          TENON_CASE("real", ops::square(ops::real(x[0])), z),
          TENON_CASE("imag", ops::square(ops::imag(x[0])), z),
@@ -87,7 +87,7 @@ TEST(ComplexTest, PartsOfNumbers) {
 }
 
 TEST(ComplexTest, ArithmeticWithRealNumbersToo) {
-  const Tensor z = leaf({2, 3}, 6), w = leaf({3}, 7), r = real_leaf({2, 3}, 8);
+  const Tensor z = c_leaf({2, 3}, 6), w = c_leaf({3}, 7), r = real_leaf({2, 3}, 8);
   check({TENON_CASE("add", ops::square(x[0] + x[1]), z, w),
          TENON_CASE("sub", ops::square(x[1] - x[0]), z, w),
          TENON_CASE("mul", x[0] * x[1], z, w),
@@ -101,16 +101,16 @@ TEST(ComplexTest, ArithmeticWithRealNumbersToo) {
 }
 
 TEST(ComplexTest, ProductsOfMatrices) {
-  check({TENON_CASE("matmul", ops::matmul(x[0], x[1]), leaf({2, 3}, 9), leaf({3, 2}, 10)),
-         TENON_CASE("vector", ops::matmul(x[0], x[1]), leaf({2, 3}, 11), leaf({3}, 12)),
-         TENON_CASE("batch", ops::matmul(x[0], x[1]), leaf({2, 2, 3}, 13), leaf({3, 2}, 14)),
-         TENON_CASE("addmm", ops::addmm(x[0], x[1], x[2]), leaf({2}, 15), leaf({2, 3}, 16),
-                    leaf({3, 2}, 17))});
+  check({TENON_CASE("matmul", ops::matmul(x[0], x[1]), c_leaf({2, 3}, 9), c_leaf({3, 2}, 10)),
+         TENON_CASE("vector", ops::matmul(x[0], x[1]), c_leaf({2, 3}, 11), c_leaf({3}, 12)),
+         TENON_CASE("batch", ops::matmul(x[0], x[1]), c_leaf({2, 2, 3}, 13), c_leaf({3, 2}, 14)),
+         TENON_CASE("addmm", ops::addmm(x[0], x[1], x[2]), c_leaf({2}, 15), c_leaf({2, 3}, 16),
+                    c_leaf({3, 2}, 17))});
 }
 
 // Squares in front, so that there is a second derivative.
 TEST(ComplexTest, WhatMovesAndAddsElements) {
-  const Tensor z = leaf({2, 3}, 18), w = leaf({2, 3}, 19);
+  const Tensor z = c_leaf({2, 3}, 18), w = c_leaf({2, 3}, 19);
 #define TENON_MOVED(name, expression, ...)       \
   {                                              \
     name,                                        \
@@ -148,14 +148,14 @@ TEST(ComplexTest, InPlace) {
             ops::add_(a, x[1]);
             return a;
           },
-          {leaf({2, 2}, 20), leaf({2}, 21)}},
+          {c_leaf({2, 2}, 20), c_leaf({2}, 21)}},
          {"copy_",
           [](In x) {
             const Tensor a = ops::mul(x[0], Complex128(0, 1));
             copy_(a.slice(0, 0, 1), x[1]);  // real numbers into complex ones
             return ops::square(a);
           },
-          {leaf({2}, 22), real_leaf({1}, 23)}}});
+          {c_leaf({2}, 22), real_leaf({1}, 23)}}});
 }
 
 // The direction in which L = |z|^2 = x^2 + y^2 grows: 2x + 2iy.
@@ -172,7 +172,7 @@ TEST(ComplexTest, TheGradientIsTheDirectionOfGrowth) {
 }
 
 TEST(ComplexTest, WhatHasNoGradientIsRefusedByName) {
-  const Tensor z = leaf({2, 2}, 24);
+  const Tensor z = c_leaf({2, 2}, 24);
   EXPECT_THAT(refusal([&] { ops::cumsum(z, 0); }), HasSubstr("cumsum: it has no gradient"));
   EXPECT_THAT(refusal([&] { ops::prod(z); }), HasSubstr("prod: it has no gradient"));
   EXPECT_THAT(refusal([&] { ops::sign(z); }), HasSubstr("sign: it has no gradient"));

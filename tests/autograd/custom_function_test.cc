@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "autograd/leaves.h"
 #include "support/refusal.h"
 #include "tenon/autograd/autograd.h"
 #include "tenon/autograd/gradcheck.h"
@@ -16,6 +17,7 @@ namespace tenon::autograd {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::leaf;
 
 // (a, b) -> (a * b, a + b, sin a), and backward from what it saved.
 class ThreeOfTwo : public CustomFunction {
@@ -36,11 +38,6 @@ class ThreeOfTwo : public CustomFunction {
   }
   int calls = 0;
 };
-
-Tensor leaf(IntList sizes, std::uint64_t seed) {
-  Generator generator(seed);
-  return randn(sizes, DType::kF64, generator).set_requires_grad(true);
-}
 
 TEST(CustomFunctionTest, EveryResultHasItsNumberOfOneNode) {
   const auto function = std::make_shared<ThreeOfTwo>();

@@ -15,7 +15,7 @@ namespace {
 
 using In = std::span<const Tensor>;
 
-struct Case {
+struct GradientCase {
   const char* name;
   std::function<Tensor(In)> f;
   std::vector<Tensor> inputs;
@@ -78,7 +78,7 @@ Tensor indices(std::initializer_list<std::int64_t> values, IntList sizes) {
     name, [](In x) -> Tensor { return expression; }, {__VA_ARGS__}, false \
   }
 
-std::vector<Case> elementwise_cases() {
+std::vector<GradientCase> elementwise_cases() {
   return {
       TENON_CASE("add", ops::square(x[0] + x[1]), in({2, 3}), in({3}, 5)),
       TENON_CASE("sub", ops::square(x[0] - x[1]), in({2, 1}), in({1, 3}, 5)),
@@ -138,7 +138,7 @@ std::vector<Case> elementwise_cases() {
   };
 }
 
-std::vector<Case> reduction_cases() {
+std::vector<GradientCase> reduction_cases() {
   return {
       TENON_LINEAR("sum", ops::sum(a, {0, 2}), in({2, 3, 2})),
       TENON_LINEAR("sum of all", ops::sum(a), in({2, 3})),
@@ -161,7 +161,7 @@ std::vector<Case> reduction_cases() {
   };
 }
 
-std::vector<Case> product_cases() {
+std::vector<GradientCase> product_cases() {
   constexpr ops::Reduction kSum = ops::Reduction::kSum;
   static const ops::ConvOptions kConv{2, 1, 1, 2, 0};
   static const ops::ConvOptions kDilated{1, 1, 2, 1, 0};
@@ -216,7 +216,7 @@ std::vector<Case> product_cases() {
   };
 }
 
-std::vector<Case> moving_cases() {
+std::vector<GradientCase> moving_cases() {
   static const Tensor condition = tensor<std::int64_t>({1, 0, 1}) == tensor<std::int64_t>({1});
   static const Tensor rows = indices({2, 0, 2}, {3});
   static const Tensor places = indices({1, 0, 0, 1, 1, 0}, {3, 2});
@@ -256,7 +256,7 @@ std::vector<Case> moving_cases() {
   };
 }
 
-std::vector<Case> in_place_cases() {
+std::vector<GradientCase> in_place_cases() {
   return {
       {"in place",
        [](In x) {
@@ -298,8 +298,8 @@ std::vector<Case> in_place_cases() {
   };
 }
 
-void check(const std::vector<Case>& cases) {
-  for (const Case& test : cases) {
+void check(const std::vector<GradientCase>& cases) {
+  for (const GradientCase& test : cases) {
     const CheckedFunction f = [&](In x) { return std::vector<Tensor>{test.f(x)}; };
     EXPECT_EQ(gradcheck(f, test.inputs), "") << test.name;
     if (!test.second) continue;

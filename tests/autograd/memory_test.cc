@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "autograd/leaves.h"
 #include "tenon/autograd/autograd.h"
 #include "tenon/autograd/forward_mode.h"
 #include "tenon/autograd/gradcheck.h"
@@ -17,6 +18,9 @@
 
 namespace tenon::autograd {
 namespace {
+
+using testing::leaf;
+using testing::values;
 
 // Bytes from the C library, counted.
 class CountingAllocator final : public Allocator {
@@ -46,17 +50,7 @@ class CountingAllocator final : public Allocator {
   }
 };
 
-std::vector<double> values(const Tensor& t) {
-  const Tensor dense = contiguous(t.detach());
-  const double* data = dense.const_data_ptr<double>();
-  return {data, data + dense.numel()};
-}
-
 using Values = std::vector<double>;
-
-Tensor leaf(std::initializer_list<double> elements) {
-  return tensor<double>(elements).set_requires_grad(true);
-}
 
 Tensor blocks(const Tensor& x, const Tensor& w, int count) {
   Tensor y = x;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "autograd/leaves.h"
 #include "tenon/autograd/autograd.h"
 #include "tenon/autograd/gradcheck.h"
 #include "tenon/base/error.h"
@@ -14,14 +15,9 @@
 namespace tenon::autograd {
 namespace {
 
-using In = std::span<const Tensor>;
+using testing::leaf;
 
-Tensor leaf(IntList sizes, std::uint64_t seed, DType dtype = DType::kF64) {
-  Generator generator(seed);
-  if (dtype == DType::kF64) return randn(sizes, dtype, generator).set_requires_grad(true);
-  return ops::complex(randn(sizes, DType::kF64, generator), randn(sizes, DType::kF64, generator))
-      .set_requires_grad(true);
-}
+using In = std::span<const Tensor>;
 
 Tensor i64(std::initializer_list<std::int64_t> values) { return tensor<std::int64_t>(values); }
 

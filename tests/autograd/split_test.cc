@@ -1,6 +1,7 @@
 // split, unbind and chunk: one node with a differentiable output for each piece.
 #include <gtest/gtest.h>
 
+#include "autograd/leaves.h"
 #include "tenon/autograd/autograd.h"
 #include "tenon/autograd/forward_mode.h"
 #include "tenon/autograd/gradcheck.h"
@@ -13,10 +14,7 @@
 namespace tenon::autograd {
 namespace {
 
-Tensor leaf(IntList sizes, std::uint64_t seed) {
-  Generator generator(seed);
-  return randn(sizes, DType::kF64, generator).set_requires_grad(true);
-}
+using testing::leaf;
 
 void expect_equal(const Tensor& a, const Tensor& b) {
   ASSERT_EQ(a.sizes(), b.sizes());

@@ -16,10 +16,9 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::Outcome;
 using testing::TemporaryFile;
+using testing::shipped;
 using testing::tenon_command;
 using Json = nlohmann::json;
-
-std::string shipped(const std::string& name) { return TENON_SOURCE_DIR "/data/" + name; }
 
 Json advice(const std::string& arguments) {
   const Outcome outcome = tenon_command("advise --json --effort 0.2 " + arguments);

@@ -22,9 +22,8 @@ using ::testing::Not;
 using ::testing::StartsWith;
 using testing::TemporaryFile;
 using testing::Outcome;
+using testing::shipped;
 using testing::tenon_command;
-
-std::string shipped(const std::string& name) { return TENON_SOURCE_DIR "/data/" + name; }
 
 constexpr const char* kSmall =
     "time_us,op,id,size,stream\n"

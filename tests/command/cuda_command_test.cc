@@ -5,31 +5,23 @@
 #include <nlohmann/json.hpp>
 
 #include <array>
-#include <cstdio>
 #include <string>
+
+#include "support/command.h"
 
 namespace tenon {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing::Outcome;
 
-struct Outcome {
-  int status = 0;
-  std::string out;  // with what went to stderr
-};
-
+// With what went to stderr in `out`.
 Outcome with_driver(const std::string& driver, const std::string& setup,
                     const std::string& arguments) {
-  const std::string line =
-      fmt::format("TENON_CUDA_DRIVER='{}' TENON_CUDA_STAND_IN='{}' {} {} 2>&1", driver, setup,
-                  TENON_COMMAND, arguments);
-  Outcome outcome;
-  FILE* pipe = ::popen(line.c_str(), "r");
-  std::array<char, 4096> buffer;
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe))
-    outcome.out.append(buffer.data(), n);
-  outcome.status = WEXITSTATUS(::pclose(pipe));
+  Outcome outcome = testing::tenon_command(
+      arguments, fmt::format("TENON_CUDA_DRIVER='{}' TENON_CUDA_STAND_IN='{}'", driver, setup));
+  outcome.out += outcome.err;
   return outcome;
 }
 

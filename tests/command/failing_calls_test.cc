@@ -20,6 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::StartsWith;
+using testing::contents;
 using testing::Outcome;
 using testing::tenon_command;
 using testing::TemporaryFolder;
@@ -35,11 +36,6 @@ constexpr Failure kFailures[] = {
     {"opendir", EMFILE}, {"readdir", EIO}, {"realpath", EACCES}, {"mkdir", EACCES},
     {"flock", ENOLCK}, {"fchmod", EIO}, {"pipe2", EMFILE}, {"fork", EAGAIN}, {"waitpid", ECHILD},
     {"signalfd", EMFILE}, {"chdir", EACCES}, {"execv", EACCES}};
-
-std::string contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
 
 class FailingCallsTest : public ::testing::Test {
  protected:

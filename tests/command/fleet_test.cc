@@ -29,16 +29,12 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing::contents;
 using testing::Outcome;
 using testing::TemporaryFolder;
 using testing::tenon_command;
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
-
-std::string contents(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 class FleetCommand : public ::testing::Test {
  protected:

@@ -19,6 +19,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
+using testing::contents;
 using testing::Outcome;
 using testing::TemporaryFile;
 using testing::TemporaryFolder;
@@ -34,12 +35,7 @@ Outcome shell(const std::string& line) {
   return {WIFEXITED(raw) ? WEXITSTATUS(raw) : -1, out.contents(), err.contents()};
 }
 
-std::string contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
-constexpr const char* kSmall =
+constexpr const char* kFourEvents =
     "time_us,op,id,size,stream\n"
     "0,alloc,0,1000000,0\n"
     "10,alloc,1,2000000,7\n"
@@ -49,8 +45,8 @@ constexpr const char* kSmall =
 class OutputTest : public ::testing::Test {
  protected:
   OutputTest() {
-    std::ofstream(in("small.csv")) << kSmall;
-    std::ofstream(in("before.csv")) << kSmall;
+    std::ofstream(in("small.csv")) << kFourEvents;
+    std::ofstream(in("before.csv")) << kFourEvents;
   }
   std::string in(const std::string& name) const { return folder_.path() + "/" + name; }
   std::string small() const { return in("small.csv"); }

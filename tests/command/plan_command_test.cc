@@ -16,9 +16,8 @@ namespace {
 using ::testing::HasSubstr;
 using testing::TemporaryFile;
 using testing::Outcome;
+using testing::shipped;
 using testing::tenon_command;
-
-std::string shipped(const std::string& name) { return TENON_SOURCE_DIR "/data/" + name; }
 
 TEST(PlanCommand, SolvesAProblemAtItsCapacityAndValidatesIt) {
   const TemporaryFile solution(".csv");

@@ -24,7 +24,7 @@ using testing::Outcome;
 using testing::tenon_command;
 using testing::TemporaryFile;
 
-const std::string kSnapshot = TENON_SOURCE_DIR "/data/snapshots/gnn_sampled.pickle";
+const std::string kGnn = TENON_SOURCE_DIR "/data/snapshots/gnn_sampled.pickle";
 
 void expect_refused(const std::string& arguments, const std::string& message,
                     const std::string& before = "", int status = 2) {
@@ -36,13 +36,13 @@ void expect_refused(const std::string& arguments, const std::string& message,
 }
 
 TEST(RefusedAtOnce, NumbersThatTheOptionCannotHold) {
-  for (const std::string& command : {"explain " + kSnapshot, "advise " + kSnapshot})
+  for (const std::string& command : {"explain " + kGnn, "advise " + kGnn})
     expect_refused(command + " --device 99999999999999999999",
                    "--device: 99999999999999999999 is no whole number");
   expect_refused("generate none --count -1", "--count: -1 is no whole number from 0");
   expect_refused("generate none --count 18446744073709551616", "is no whole number from 0");
-  expect_refused("serve " + kSnapshot + " --port 65536", "no whole number from 0 to 65535");
-  expect_refused("replay " + kSnapshot + " --passes 2.5", "2.5 is no whole number");
+  expect_refused("serve " + kGnn + " --port 65536", "no whole number from 0 to 65535");
+  expect_refused("replay " + kGnn + " --passes 2.5", "2.5 is no whole number");
   expect_refused("vectors none --threads -5", "--threads: -5 is no whole number from 1 to 4096");
   expect_refused("plan none --effort nan", "nan is no number from 0.01 to 1000");
   expect_refused("fleet none --time-limit 1e10", "1e10 is no number of seconds from 0 to");
@@ -51,16 +51,16 @@ TEST(RefusedAtOnce, NumbersThatTheOptionCannotHold) {
 }
 
 TEST(RefusedAtOnce, ValuesThatTheOptionDoesNotTake) {
-  const std::string replay = "replay " + kSnapshot, advise = "advise " + kSnapshot;
+  const std::string replay = "replay " + kGnn, advise = "advise " + kGnn;
   const TemporaryFile text(".txt", std::string(1000, 'a') + "b");
   const std::string train = "train text " + text.path();
   const std::pair<std::string, std::string> cases[] = {
       {advise + " --lag x", "--lag: \"x\" is no duration"},
-      {"view " + kSnapshot + " --lag x", "--lag: \"x\" is no duration"},
+      {"view " + kGnn + " --lag x", "--lag: \"x\" is no duration"},
       {replay + " --policy x", "--policy: \"x\" is no policy: the policies are null"},
-      {"view " + kSnapshot + " --policy x", "--policy: \"x\" is no policy"},
+      {"view " + kGnn + " --policy x", "--policy: \"x\" is no policy"},
       {replay + " --conf x", "--conf: \"x\" is no allocator setting; known are backend"},
-      {"view " + kSnapshot + " --conf max_split_size_mb:x",
+      {"view " + kGnn + " --conf max_split_size_mb:x",
        "--conf: allocator setting max_split_size_mb: \"x\" is not accepted"},
       {replay + " --device x", "--device: \"x\" is no device: the kinds known are cpu"},
       {replay + " --page 3MiB", "--page 3MiB: the size of a page must be a multiple of 2 MiB"},
@@ -84,7 +84,7 @@ TEST(RefusedAtOnce, ValuesThatTheOptionDoesNotTake) {
 }
 
 TEST(RefusedAtOnce, SizesAndDurationsWithAllThatCanBeMeant) {
-  const std::string replay = "replay " + kSnapshot, advise = "advise " + kSnapshot;
+  const std::string replay = "replay " + kGnn, advise = "advise " + kGnn;
   const TemporaryFile text(".txt", std::string(1000, 'a') + "b");
   const std::string bytes_or_more = ": the size has no unit (B, KiB, MiB, GiB, TiB, or powers of "
                                     "10: kB, MB, GB, TB); write 123456B, 123456MiB or 123456GiB";
@@ -93,10 +93,10 @@ TEST(RefusedAtOnce, SizesAndDurationsWithAllThatCanBeMeant) {
       replay + " --page",
       advise + " --capacity",
       advise + " --reserve-for-context",
-      "report " + kSnapshot + " --capacity",
-      "view " + kSnapshot + " --capacity",
-      "serve " + kSnapshot + " --capacity",
-      "plan " + kSnapshot + " --capacity",
+      "report " + kGnn + " --capacity",
+      "view " + kGnn + " --capacity",
+      "serve " + kGnn + " --capacity",
+      "plan " + kGnn + " --capacity",
       "synthesize 1 -o none/x.csv --live",
       "fleet none --memory",
       "train text " + text.path() + " --memory-limit",
@@ -110,7 +110,7 @@ TEST(RefusedAtOnce, SizesAndDurationsWithAllThatCanBeMeant) {
       {replay + " --capacity -5GiB", "it does not start with a number; write a number and a unit"},
       {replay + " --lag 5", "--lag 5: the duration has no unit (ns, us, ms, s); write 5ms or 5s"},
       {advise + " --lag 5", "--lag 5: the duration has no unit"},
-      {"view " + kSnapshot + " --lag 5", "--lag 5: the duration has no unit"},
+      {"view " + kGnn + " --lag 5", "--lag 5: the duration has no unit"},
       {replay + " --lag 5min", "\"min\" is no unit; write a number with ns, us, ms or s, from 0"},
       {replay + " --lag ms", "it does not start with a number; write a number with ns"},
       {replay + " --lag 4000000ms", "it is more than an hour; write a number with ns"},
@@ -252,7 +252,7 @@ TEST(RefusedAtOnce, SparseFiles) {
   expect_refused("explain " + text.path(), ":3:1: the line has more than 64 MiB");
   expect_refused("explain " + pickle.path(), "this reader takes plain data only");
   const std::string plan = pickle.path();  // is none
-  expect_refused("replay --policy plan --plan " + plan + " " + kSnapshot, plan + ":1:1: ");
+  expect_refused("replay --policy plan --plan " + plan + " " + kGnn, plan + ":1:1: ");
   expect_refused("validate " + text.path(), "unknown column");
   expect_refused("explain " + zeros.path(), "is no pickle of protocol 2 or later");
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -265,11 +265,11 @@ TEST(RefusedAtOnce, AStackThatIsTooSmall) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's own start needs more stack";
 #endif
-  for (const std::string& arguments : {"explain " + kSnapshot, "replay " + kSnapshot})
+  for (const std::string& arguments : {"explain " + kGnn, "replay " + kGnn})
     expect_refused(arguments, "the stack may take 64 KiB (ulimit -s): raise that limit to 256 KiB",
                    "ulimit -s 64;");
   for (const std::string& arguments :
-       {"explain " + kSnapshot, "replay --policy all --passes 0 " + kSnapshot, "plan " + kSnapshot,
+       {"explain " + kGnn, "replay --policy all --passes 0 " + kGnn, "plan " + kGnn,
         std::string("vectors " TENON_SOURCE_DIR "/data/vectors")})
     EXPECT_EQ(tenon_command(arguments, "ulimit -s 256;").status, 0) << arguments;
 }

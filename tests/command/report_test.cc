@@ -19,15 +19,16 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
+using testing::contents;
 using testing::Outcome;
 using testing::TemporaryFile;
 using testing::TemporaryFolder;
+using testing::kGpt2;
 using testing::tenon_command;
 using namespace testing::pickled;
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-const std::string kSnapshot = TENON_SOURCE_DIR "/data/snapshots/gpt2.pickle";
 const std::string kOther = TENON_SOURCE_DIR "/data/snapshots/gnn_sampled.pickle";
 
 // A program that makes blocks of one size at each of these call sites and keeps them.
@@ -55,14 +56,9 @@ std::string write(const TemporaryFolder& folder, const std::string& name,
   return path;
 }
 
-std::string contents(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 TEST(ReportCommand, WritesOnePageWithoutScripts) {
   const TemporaryFile page(".html");
-  const Outcome report = tenon_command("report " + kSnapshot + " -o " + page.path());
+  const Outcome report = tenon_command("report " + kGpt2 + " -o " + page.path());
   ASSERT_EQ(report.status, 0) << report.err;
   EXPECT_EQ(report.out, page.path() + "\n");
   const std::string html = page.contents();
@@ -70,7 +66,7 @@ TEST(ReportCommand, WritesOnePageWithoutScripts) {
   EXPECT_THAT(html, HasSubstr("default-src 'none'; style-src 'unsafe-inline'"));
   for (const char* forbidden : {"<script", "<img", "<iframe", " src=", "<link", "@import", "url("})
     EXPECT_EQ(html.find(forbidden), html.npos) << forbidden;
-  const Json view = Json::parse(tenon_command("view --json --policy none " + kSnapshot).out);
+  const Json view = Json::parse(tenon_command("view --json --policy none " + kGpt2).out);
   EXPECT_EQ(view["live_peak_bytes"], 7701353160);
   EXPECT_THAT(html, HasSubstr("7.17 GiB"));
   EXPECT_THAT(html, HasSubstr("<svg class=\"picture\""));
@@ -164,7 +160,7 @@ TEST(ReportCommand, DoesNotSayThatARankWithoutHistoryPassed) {
 TEST(ReportCommand, BeginsWithTheRankThatFailed) {
   const TemporaryFolder folder;
   const TemporaryFile page(".html");
-  const std::string passed = contents(kSnapshot);
+  const std::string passed = contents(kGpt2);
   const std::string failed = contents(TENON_SOURCE_DIR "/data/failed/gpt2.pickle");
   std::string files;
   for (int rank = 0; rank < 4; ++rank)

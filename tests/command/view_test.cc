@@ -36,9 +36,8 @@ using testing::TemporaryFile;
 using testing::TemporaryFolder;
 using Json = nlohmann::json;
 using testing::Outcome;
+using testing::kGpt2;
 using testing::tenon_command;
-
-const std::string kSnapshot = TENON_SOURCE_DIR "/data/snapshots/gpt2.pickle";
 
 // For texts that nobody wants to read when a test fails.
 bool contains(const std::string& text, const std::string& part) {
@@ -53,7 +52,7 @@ std::size_t occurrences(const std::string& text, const std::string& part) {
 
 TEST(ViewCommand, WritesOneFileThatNeedsNoOther) {
   const TemporaryFile page(".html");
-  const Outcome view = tenon_command("view " + kSnapshot + " -o " + page.path());
+  const Outcome view = tenon_command("view " + kGpt2 + " -o " + page.path());
   ASSERT_EQ(view.status, 0) << view.err;
   EXPECT_EQ(view.out, page.path() + "\n");
   const std::string html = page.contents();
@@ -66,10 +65,10 @@ TEST(ViewCommand, WritesOneFileThatNeedsNoOther) {
 }
 
 TEST(ViewCommand, SaysWhatReplaySays) {
-  const Json view = Json::parse(tenon_command("view --json " + kSnapshot).out);
+  const Json view = Json::parse(tenon_command("view --json " + kGpt2).out);
   const Json replay = Json::parse(
       tenon_command("replay --json --passes 0 --policy caching,expandable,stitched,plan " +
-                    kSnapshot)
+                    kGpt2)
           .out);
   ASSERT_EQ(view["policies"].size(), replay.size() + 1);
   for (std::size_t i = 0; i < replay.size(); ++i) {
@@ -101,7 +100,7 @@ TEST(ViewCommand, NamesInTheTraceCannotBreakOut) {
   const TemporaryFile plain_page(".html");
   const Outcome view = tenon_command("view " + snapshot.path() + " -o " + page.path());
   ASSERT_EQ(view.status, 0) << view.err;
-  ASSERT_EQ(tenon_command("view " + kSnapshot + " -o " + plain_page.path()).status, 0);
+  ASSERT_EQ(tenon_command("view " + kGpt2 + " -o " + plain_page.path()).status, 0);
   const std::string html = page.contents();
   EXPECT_FALSE(contains(html, "<script>document"));
   EXPECT_FALSE(contains(html, "<img"));
@@ -121,16 +120,16 @@ TEST(ViewCommand, SaysInOneLineWhatIsWrong) {
   };
   refused("view", "TRACE");
   refused("view /no/such.csv", "/no/such.csv");
-  refused("view --policy fast " + kSnapshot, "the policies are");
-  refused("view --capacity 0 " + kSnapshot, "at least one byte");
-  refused("view --device 3 " + kSnapshot, "no events of device 3");
-  refused("view -o /no/dir/x.html " + kSnapshot, "/no/dir/x.html", 1);
+  refused("view --policy fast " + kGpt2, "the policies are");
+  refused("view --capacity 0 " + kGpt2, "at least one byte");
+  refused("view --device 3 " + kGpt2, "no events of device 3");
+  refused("view -o /no/dir/x.html " + kGpt2, "/no/dir/x.html", 1);
   refused("serve /no/such.csv", "/no/such.csv");
 }
 
 TEST(ViewCommand, ReplaysWithinACapacity) {
   const Json figures =
-      Json::parse(tenon_command("view --json --policy system --capacity 6GiB " + kSnapshot).out);
+      Json::parse(tenon_command("view --json --policy system --capacity 6GiB " + kGpt2).out);
   EXPECT_EQ(figures["capacity_bytes"], std::uint64_t{6} << 30);
   EXPECT_EQ(figures["policies"][1]["out_of_memory"], true);
   EXPECT_GT(figures["policies"][1]["out_of_memory_event"], 0);
@@ -159,7 +158,7 @@ std::string stamp_of_sources() {
 
 TEST(ViewCommand, ShipsThePageThatItsSourcesBuildTo) {
   const TemporaryFile page(".html");
-  ASSERT_EQ(tenon_command("view --policy none " + kSnapshot + " -o " + page.path()).status, 0);
+  ASSERT_EQ(tenon_command("view --policy none " + kGpt2 + " -o " + page.path()).status, 0);
   EXPECT_TRUE(contains(page.contents(), "<meta name=\"tenon-sources\" content=\"" +
                                             stamp_of_sources() + "\">"))
       << "viewer/dist/viewer.html is not built from viewer/src: run npm run build in viewer/";
@@ -251,7 +250,7 @@ class Served {
 std::string body(const std::string& answer) { return answer.substr(answer.find("\r\n\r\n") + 4); }
 
 TEST(ServeCommand, ServesThePageAndItsPieces) {
-  Served served(kSnapshot);
+  Served served(kGpt2);
   ASSERT_NE(served.port(), 0);
   const std::string page = served.get("/");
   const std::string head = page.substr(0, page.find("\r\n\r\n") + 2);
@@ -267,7 +266,7 @@ TEST(ServeCommand, ServesThePageAndItsPieces) {
 }
 
 TEST(ServeCommand, KeepsToHttp) {
-  Served served(kSnapshot);
+  Served served(kGpt2);
   ASSERT_NE(served.port(), 0);
   const std::string close = "Connection: close\r\n\r\n";
   const std::string head = served.talk("HEAD / HTTP/1.1\r\n" + served.host() + close);
@@ -298,7 +297,7 @@ TEST(ServeCommand, KeepsToHttp) {
 
 // Whatever another reader could take for a body, or for no body.
 TEST(ServeCommand, RefusesFieldsThatCanBeReadInTwoWays) {
-  Served served(kSnapshot);
+  Served served(kGpt2);
   ASSERT_NE(served.port(), 0);
   const std::string get = "GET / HTTP/1.1\r\n" + served.host();
   const auto is_refused = [&](const std::string& fields, const char* status) {
@@ -318,7 +317,7 @@ TEST(ServeCommand, RefusesFieldsThatCanBeReadInTwoWays) {
 }
 
 TEST(ServeCommand, AnswersWhileOthersSayNothing) {
-  Served served(kSnapshot);
+  Served served(kGpt2);
   ASSERT_NE(served.port(), 0);
   std::vector<int> silent;
   for (int i = 0; i < 100; ++i) silent.push_back(served.open("GET / HT"));
@@ -329,7 +328,7 @@ TEST(ServeCommand, AnswersWhileOthersSayNothing) {
 }
 
 TEST(ServeCommand, LackOfDescriptorsDropsTheSilent) {
-  Served served(kSnapshot, "ulimit -n 20; ");
+  Served served(kGpt2, "ulimit -n 20; ");
   ASSERT_NE(served.port(), 0);
   std::vector<int> silent;
   for (int i = 0; i < 40; ++i) silent.push_back(served.open("GET / HT"));
@@ -344,21 +343,21 @@ TEST(ServeCommand, NeedsADescriptorForAConnection) {
   const TemporaryFile errors(".err");
   // 0 to 2, a pipe of two ends, and the socket that listens.
   const std::string limit = "exec 3<&- 4<&- 5<&- 6<&-; ulimit -n ";
-  const std::string serve = "exec " TENON_COMMAND " serve --policy caching " + kSnapshot;
+  const std::string serve = "exec " TENON_COMMAND " serve --policy caching " + kGpt2;
   const int status =
       std::system(("(" + limit + "6; " + serve + ") 2>" + errors.path()).c_str());
   EXPECT_EQ(WEXITSTATUS(status), 1);
   EXPECT_EQ(errors.contents(),
             "tenon: no connection can be accepted, since this process may open no more files: "
             "raise that limit (ulimit -n)\n");
-  Served served(kSnapshot, limit + "7; ");
+  Served served(kGpt2, limit + "7; ");
   ASSERT_NE(served.port(), 0);
   EXPECT_THAT(served.get("/columns/size/0"), StartsWith("HTTP/1.1 200 OK\r\n"));
 }
 
 // Each in turn: a stack of 256 KiB holds no recursion over the requests that came at once.
 TEST(ServeCommand, AnswersManyRequestsThatComeAtOnce) {
-  Served served(kSnapshot, "ulimit -s 256; ");
+  Served served(kGpt2, "ulimit -s 256; ");
   ASSERT_NE(served.port(), 0);
   constexpr std::size_t kRequests = 1000;
   std::string requests;

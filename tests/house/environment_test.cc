@@ -8,20 +8,15 @@
 #include <sstream>
 #include <string>
 
+#include "house/tree.h"
+
 namespace tenon {
 namespace {
 
 namespace fs = std::filesystem;
-
-const fs::path kRoot = TENON_SOURCE_DIR;
+using testing::kRoot;
+using testing::text_of;
 const fs::path kTable = kRoot / "src/tenon/base/environment.cc";
-
-std::string text_of(const fs::path& file) {
-  std::ifstream in(file);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
 
 // Names in quotes, as getenv takes them.
 void add_variables(const fs::path& file, std::set<std::string>& names) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "house/tree.h"
+
 namespace tenon {
 namespace {
 
@@ -59,7 +61,7 @@ std::size_t columns(const std::string& line) {
   return count;
 }
 
-const fs::path kRoot = TENON_SOURCE_DIR;
+using testing::kRoot;
 const fs::path kLayers = kRoot / "src/tenon";
 
 TEST(LayeringTest, EachLayerIncludesOnlyWhatItMay) {

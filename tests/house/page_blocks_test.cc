@@ -12,11 +12,14 @@
 #include <string>
 #include <vector>
 
+#include "house/tree.h"
+
 namespace tenon {
 namespace {
 
 namespace fs = std::filesystem;
-const fs::path kRoot = TENON_SOURCE_DIR;
+using testing::kRoot;
+using testing::text_of;
 
 // How a line begins, and why no test runs it.
 const std::map<std::string, std::string> kNotRun = {
@@ -45,11 +48,6 @@ struct Block {
   std::string before;  // the line before it that is not empty
   std::vector<std::string> body;
 };
-
-std::string text_of(const fs::path& file) {
-  std::ifstream in(file);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 std::string trimmed(const std::string& line) {
   const std::size_t first = line.find_first_not_of(' ');

@@ -9,20 +9,18 @@
 #include <string>
 #include <vector>
 
+#include "house/tree.h"
+
 namespace tenon {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kRoot = TENON_SOURCE_DIR;
+using testing::kRoot;
+using testing::text_of;
 // NVIDIA's; and the pages that name files of PyTorch's sources.
 const std::set<std::string> kOthers = {"cuda.h"};
 const std::set<std::string> kPagesOnPyTorch = {"forecast.md"};
-
-std::string text_of(const fs::path& file) {
-  std::ifstream in(file);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 std::vector<fs::path> files_under(const std::vector<const char*>& folders) {
   std::vector<fs::path> found;

@@ -12,11 +12,13 @@
 #include <string>
 #include <vector>
 
+#include "house/tree.h"
+
 namespace tenon {
 namespace {
 
 namespace fs = std::filesystem;
-const fs::path kRoot = TENON_SOURCE_DIR;
+using testing::kRoot;
 
 struct Paragraph {
   std::size_t line;

@@ -15,19 +15,17 @@
 #include <string>
 #include <vector>
 
+#include "house/tree.h"
+
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-const fs::path kRoot = TENON_SOURCE_DIR;
+using tenon::testing::kRoot;
+using tenon::testing::text_of;
 constexpr std::size_t kMostInReadme = 20;
 constexpr std::ptrdiff_t kMostLinesInReadme = 100;
-
-std::string text_of(const fs::path& file) {
-  std::ifstream in(file);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
 
 std::map<std::string, json> records() {
   std::map<std::string, json> found;

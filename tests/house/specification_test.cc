@@ -8,16 +8,14 @@
 #include <set>
 #include <string>
 
+#include "house/tree.h"
+
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kRoot = TENON_SOURCE_DIR;
-
-std::string text_of(const fs::path& file) {
-  std::ifstream in(file);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
+using tenon::testing::kRoot;
+using tenon::testing::text_of;
 
 // "Suite.Name" of every test, and "Suite" of every suite.
 std::set<std::string> all_tests() {

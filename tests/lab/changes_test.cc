@@ -15,7 +15,7 @@ using namespace testing::pickled;
 
 constexpr const char* kModule = "x/site-packages/torch/nn/modules/module.py";
 
-std::string request(std::uint64_t address, std::uint64_t size, std::uint64_t now,
+std::string allocation(std::uint64_t address, std::uint64_t size, std::uint64_t now,
                     const std::string& stack) {
   return entry_with("alloc", address, size, now, {{"frames", stack}});
 }
@@ -32,17 +32,17 @@ std::string line_of_model(std::uint64_t line, const char* function, const char* 
 // 1 + 16 + 16 MiB; a line far from it takes 16 MiB.
 std::vector<std::string> forward_of_six_layers() {
   const std::string moved = list({frame("_apply", kModule, 7), frame("main", "train.py", 7)});
-  std::vector<std::string> entries = {request(1 << 20, 8 * kMiB, 1, moved)};
+  std::vector<std::string> entries = {allocation(1 << 20, 8 * kMiB, 1, moved)};
   std::uint64_t now = 1;
   for (std::uint64_t layer = 0; layer < 6; ++layer) {
     const std::uint64_t at = (layer + 1) << 32;
     ++now;
-    entries.push_back(request(at, kMiB, now, line_of_model(10, "forward", "linear")));
-    entries.push_back(request(at + (1 << 28), 16 * kMiB, now,
+    entries.push_back(allocation(at, kMiB, now, line_of_model(10, "forward", "linear")));
+    entries.push_back(allocation(at + (1 << 28), 16 * kMiB, now,
                               line_of_model(12, "forward", "matmul")));
-    entries.push_back(request(at + (2 << 28), 16 * kMiB, now,
+    entries.push_back(allocation(at + (2 << 28), 16 * kMiB, now,
                               line_of_model(13, "forward", "softmax")));
-    entries.push_back(request(at + (3 << 28), 16 * kMiB, now,
+    entries.push_back(allocation(at + (3 << 28), 16 * kMiB, now,
                               line_of_model(90, "forward", "mul")));
   }
   return entries;
@@ -66,7 +66,7 @@ TEST(Changes, NameGradientsThatNobodyNeeds) {
   ASSERT_NE(change, nullptr);
   EXPECT_EQ(change->peak_bytes, (8 + 1 + 3 * 16) * kMiB) << "the weights, and one layer";
   entries.push_back(
-      request(7ull << 32, 8 * kMiB, 99,
+      allocation(7ull << 32, 8 * kMiB, 99,
               list({frame("torch::autograd::generated::MmBackward0::apply(int)", "??", 0),
                     frame("torch::autograd::Engine::thread_main(int)", "??", 0)})));
   const Explanation trained = explained(entries);

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "lab/explained.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/lab/advice/recorded_settings.h"
 #include "tenon/lab/explain/diff.h"
@@ -24,12 +25,9 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
+using testing::explained;
 using namespace testing::pickled;
 namespace pickled = testing::pickled;
-
-Explanation explained(const std::string& bytes) {
-  return explain(parse_snapshot(bytes, "x.pickle"), "x.pickle");
-}
 
 std::string snapshot_path(const std::string& name) {
   return TENON_SOURCE_DIR "/data/snapshots/" + name + ".pickle";

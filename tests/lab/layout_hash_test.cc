@@ -50,13 +50,13 @@ TEST_P(LayoutHashes, AreThoseOfEveryMachine) {
   }
 }
 
-std::vector<std::string> trace_names() {
+std::vector<std::string> hashed_traces() {
   std::vector<std::string> names;
   for (const auto& [name, hashes] : golden_hashes().items()) names.push_back(name);
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, LayoutHashes, ::testing::ValuesIn(trace_names()),
+INSTANTIATE_TEST_SUITE_P(All, LayoutHashes, ::testing::ValuesIn(hashed_traces()),
                          [](const auto& trace) { return trace.param; });
 
 }  // namespace

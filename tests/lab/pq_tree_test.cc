@@ -97,7 +97,7 @@ TEST(PqTree, HasExactlyTheOrdersThatTryingAllFinds) {
     std::iota(items.begin(), items.end(), 0);
     PqTree tree(items);
     for (std::uint32_t next = 6; next < 24 && items.size() > 1;) {
-      SCOPED_TRACE(testing::Message() << "run " << run << ", item " << next);
+      SCOPED_TRACE(::testing::Message() << "run " << run << ", item " << next);
       const Items out = some_of(random, items);
       Items in;
       const std::size_t most = 1 + 7 - std::min<std::size_t>(7, items.size() - out.size() + 1);

@@ -11,9 +11,9 @@
 namespace tenon {
 namespace {
 
-using Kind = StepEvent::Kind;
+using EventKind = StepEvent::Kind;
 
-class MeterTest : public testing::Test {
+class MeterTest : public ::testing::Test {
  protected:
   HostBackend backend_;
   std::unique_ptr<DeviceAllocator> policy_ = make_policy("caching", backend_, {});
@@ -43,18 +43,18 @@ TEST_F(MeterTest, RecordsOnlyWhileItIsTold) {
     const TagGuard tag({"forward", "model.1"});
     inside = meter_.allocate(20);
   }
-  meter_.mark(Kind::kForwardEnds);
+  meter_.mark(EventKind::kForwardEnds);
   inside = DataPtr();
   meter_.record(false);
   const DataPtr after = meter_.allocate(30);
   const std::vector<StepEvent> events = meter_.take_events();
   ASSERT_EQ(events.size(), 3u);
-  EXPECT_EQ(events[0].kind, Kind::kAlloc);
+  EXPECT_EQ(events[0].kind, EventKind::kAlloc);
   EXPECT_EQ(events[0].size_bytes, 20u);
   EXPECT_STREQ(events[0].phase, "forward");
   EXPECT_STREQ(events[0].layer, "model.1");
-  EXPECT_EQ(events[1].kind, Kind::kForwardEnds);
-  EXPECT_EQ(events[2].kind, Kind::kFree);
+  EXPECT_EQ(events[1].kind, EventKind::kForwardEnds);
+  EXPECT_EQ(events[2].kind, EventKind::kFree);
   EXPECT_EQ(events[2].block, events[0].block);
   EXPECT_LE(events[0].time_us, events[2].time_us);
   EXPECT_TRUE(meter_.take_events().empty());
@@ -91,12 +91,12 @@ TEST_F(MeterTest, TheLayoutHashIsThatOfTheSameRequests) {
 
 struct Script {
   void alloc(std::uint32_t block, std::uint64_t size, const char* phase, const char* layer) {
-    events.push_back({Kind::kAlloc, block, size, phase, layer, time++});
+    events.push_back({EventKind::kAlloc, block, size, phase, layer, time++});
   }
   void free(std::uint32_t block, std::uint64_t size) {
-    events.push_back({Kind::kFree, block, size, nullptr, nullptr, time++});
+    events.push_back({EventKind::kFree, block, size, nullptr, nullptr, time++});
   }
-  void end(Kind kind) { events.push_back({kind, 0, 0, nullptr, nullptr, time++}); }
+  void end(EventKind kind) { events.push_back({kind, 0, 0, nullptr, nullptr, time++}); }
   std::vector<StepEvent> events;
   std::int64_t time = 0;
 };
@@ -109,13 +109,13 @@ Script step() {
   s.alloc(3, 50, "forward", "a");   // temporary
   s.free(3, 50);
   s.alloc(4, 400, "forward", "b");  // an activation
-  s.end(Kind::kForwardEnds);
+  s.end(EventKind::kForwardEnds);
   s.alloc(5, 70, "backward", "b");  // temporary
   s.free(4, 400);
   s.alloc(6, 1000, "backward", "a");  // a gradient; here is the peak
   s.free(5, 70);
   s.free(2, 300);
-  s.end(Kind::kBackwardEnds);
+  s.end(EventKind::kBackwardEnds);
   s.free(6, 1000);
   return s;
 }
@@ -209,7 +209,7 @@ TEST(ArenaFit, IsWhatAScopeThenDoes) {
       std::vector<DataPtr> blocks(64);
       for (const StepEvent& event : events)
         blocks[event.block] =
-            event.kind == Kind::kAlloc ? meter.allocate(event.size_bytes) : DataPtr();
+            event.kind == EventKind::kAlloc ? meter.allocate(event.size_bytes) : DataPtr();
       meter.serve_from(*policy);
     });
     EXPECT_EQ(pool->last_report().high_water_bytes, fit.high_water_bytes);

@@ -9,7 +9,7 @@
 namespace tenon {
 namespace {
 
-class Stress : public testing::TestWithParam<std::string> {};
+class Stress : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Stress, ServesEveryThreadWhileOthersPollEndAndForkAndMemoryIsShort) {
   RoundResult sum;
@@ -23,14 +23,14 @@ TEST_P(Stress, ServesEveryThreadWhileOthersPollEndAndForkAndMemoryIsShort) {
   EXPECT_GT(sum.out_of_memory, 0u);
 }
 
-std::vector<std::string> policies_with_memory() {
+std::vector<std::string> policies_to_stress() {
   std::vector<std::string> names;
   for (const Policy& policy : policies())
     if (policy.name != "null" && policy.name != "system") names.push_back(policy.name);
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, Stress, testing::ValuesIn(policies_with_memory()),
+INSTANTIATE_TEST_SUITE_P(Policies, Stress, ::testing::ValuesIn(policies_to_stress()),
                          [](const auto& which) { return which.param; });
 
 }  // namespace

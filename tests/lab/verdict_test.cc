@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lab/explained.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/lab/explain/diff.h"
 #include "tenon/lab/explain/explain.h"
@@ -22,6 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
+using testing::explained;
 using namespace testing::pickled;
 namespace pickled = testing::pickled;
 
@@ -117,10 +119,6 @@ std::string failing(std::uint64_t device_free) {
        segment(0, mib(200), mib(20), {block(mib(200), mib(20), "active_allocated")}),
        segment(0, mib(300), mib(30), {block(mib(300), mib(30), "active_allocated")})},
       {entries});
-}
-
-Explanation explained(const std::string& bytes) {
-  return explain(parse_snapshot(bytes, "x.pickle"), "x.pickle");
 }
 
 TEST(VerdictTest, SpeaksOfTheFailureAndOfWhatWasLiveThen) {

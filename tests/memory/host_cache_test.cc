@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/device/host/host_backend.h"
 #include "tenon/memory/host/host_allocator.h"
@@ -178,8 +179,6 @@ TEST_P(HostCacheTest, WhatIsCachedIsNeitherInUseNorKeptByTrim) {
   host_.trim();
   EXPECT_EQ(host_.reserved_bytes(), 0u);
 }
-
-constexpr std::size_t kKiB = 1024;
 
 // Without the cache each would lie where the first large block was, the lowest place that fits.
 TEST(HostLargeCache, SizesInTurnKeepTheirPlaces) {

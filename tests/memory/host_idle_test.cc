@@ -12,13 +12,12 @@
 #include <thread>
 #include <vector>
 
+#include "tenon/base/byte_size.h"
 #include "tenon/device/host/host_backend.h"
 #include "tenon/memory/host/host_allocator.h"
 
 namespace tenon {
 namespace {
-
-constexpr std::size_t kMiB = 1 << 20;
 
 std::size_t resident_bytes() {
   std::FILE* file = std::fopen("/proc/self/statm", "r");

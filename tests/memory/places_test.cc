@@ -21,7 +21,8 @@
 namespace tenon {
 namespace {
 
-std::shared_ptr<SimBackend> sim(std::int16_t index, std::uint64_t capacity_bytes = 1ull << 30) {
+std::shared_ptr<SimBackend> sim_device(std::int16_t index,
+                                       std::uint64_t capacity_bytes = 1ull << 30) {
   SimOptions options;
   options.capacity_bytes = capacity_bytes;
   options.device_index = index;
@@ -39,7 +40,7 @@ TEST(PlacesTest, HostMemoryIsAllocatedCountedAndFreed) {
 }
 
 TEST(PlacesTest, EachGpuHasMemoryOfItsOwn) {
-  const auto first = sim(0), third = sim(2);
+  const auto first = sim_device(0), third = sim_device(2);
   set_gpu_backend(GpuPlace(0), first);
   set_gpu_backend(GpuPlace(2), third);
   EXPECT_EQ(gpu_count(), 2);
@@ -89,7 +90,7 @@ class SlowToTell final : public ForwardingBackend {
 
 TEST(PlacesTest, TheFirstUseMayComeFromManyThreadsAtOnce) {
   for (int round = 0; round < 10; ++round) {
-    const auto device = sim(5);
+    const auto device = sim_device(5);
     set_gpu_backend(GpuPlace(5), std::make_shared<SlowToTell>(*device));
     std::array<BuddyAllocator*, 8> seen = {};
     std::atomic<std::size_t> waiting{seen.size()};
@@ -235,7 +236,7 @@ TEST(PlacesTest, CopiesOfPinnedMemoryKeepTheStreamsOrder) {
 }
 
 TEST(PlacesTest, PinnedMemoryIsThePlacesOwn) {
-  const auto backend = sim(0);
+  const auto backend = sim_device(0);
   set_gpu_backend(GpuPlace(4), backend);
   void* const block = memory::alloc(PinnedPlace(4), 4096);
   EXPECT_EQ(memory::used(PinnedPlace(4)), 4096u);

@@ -29,11 +29,11 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-constexpr std::uint64_t kCapacity = 64 << 20;
+constexpr std::uint64_t kDeviceBytes = 64 << 20;
 
 class Reclaim : public ::testing::Test {
  protected:
-  SimBackend backend_{{.capacity_bytes = kCapacity}};
+  SimBackend backend_{{.capacity_bytes = kDeviceBytes}};
   SystemAllocator system_{backend_};
   CachingAllocator caching_{backend_};
 };
@@ -45,7 +45,7 @@ TEST_F(Reclaim, ASizeClassPoolGivesItsFreeBuffersBack) {
   SizeClassPool pool(caching_);
   pool.allocate(kIdle).clear();
   EXPECT_GT(pool.stats().free_bytes, 0u);
-  EXPECT_NE(caching_.allocate(kCapacity / 2), nullptr);
+  EXPECT_NE(caching_.allocate(kDeviceBytes / 2), nullptr);
   EXPECT_EQ(pool.stats().free_bytes, 0u);
 }
 
@@ -64,7 +64,7 @@ TEST_F(Reclaim, InAForkedChildACacheEndsThatAThreadOfTheParentWasAsking) {
   } slow;
   get_cpu_allocator();  // whose first use watches forks
   auto enrolment = std::make_unique<ReclaimEnrolment>(IdleOrigin::driver(backend_), slow);
-  std::thread asks([&] { caching_.try_allocate(2 * kCapacity); });
+  std::thread asks([&] { caching_.try_allocate(2 * kDeviceBytes); });
   while (!slow.asked) std::this_thread::yield();
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -83,7 +83,7 @@ TEST_F(Reclaim, InAForkedChildACacheEndsThatAThreadOfTheParentWasAsking) {
 
 // A program's own policy, that no policy of ours knows.
 TEST_F(Reclaim, AnyAllocatorsCacheMayBeEnrolled) {
-  LimitAdaptor limited(caching_, kCapacity);
+  LimitAdaptor limited(caching_, kDeviceBytes);
   int asked = 0;
   struct Counts final : Reclaimer {
     explicit Counts(int& asked) : asked_(asked) {}
@@ -96,13 +96,13 @@ TEST_F(Reclaim, AnyAllocatorsCacheMayBeEnrolled) {
     int& asked_;
   } counts(asked);
   ReclaimEnrolment enrolment({{backend_.device(), &backend_}, {}}, counts);
-  EXPECT_THROW(system_.allocate(2 * kCapacity), OutOfMemory);
+  EXPECT_THROW(system_.allocate(2 * kDeviceBytes), OutOfMemory);
   EXPECT_EQ(asked, 1);
   limited.set_limit(0);
   EXPECT_THROW(limited.allocate(1), OutOfMemory);
   EXPECT_EQ(asked, 2) << "nobody knows what its memory counts against";
   enrolment.end();
-  EXPECT_THROW(system_.allocate(2 * kCapacity), OutOfMemory);
+  EXPECT_THROW(system_.allocate(2 * kDeviceBytes), OutOfMemory);
   EXPECT_EQ(asked, 2);
 }
 
@@ -129,15 +129,15 @@ TEST_F(Reclaim, PinnedMemoryIsGivenBackWhenMemoryIsShort) {
   PinnedAllocator pinned(backend_);
   pinned.allocate(4 << 20).clear();
   EXPECT_GT(pinned.reserved_bytes(), 0u);
-  EXPECT_THROW(caching_.allocate(2 * kCapacity), OutOfMemory);
+  EXPECT_THROW(caching_.allocate(2 * kDeviceBytes), OutOfMemory);
   EXPECT_EQ(pinned.reserved_bytes(), 0u);
 }
 
 TEST_F(Reclaim, APoolOfAnotherBackendIsLeftAlone) {
-  SimBackend other({.capacity_bytes = kCapacity});
+  SimBackend other({.capacity_bytes = kDeviceBytes});
   ArenaAllocator arena(other);
   arena.allocate(kIdle).clear();
-  EXPECT_THROW(caching_.allocate(2 * kCapacity), OutOfMemory);
+  EXPECT_THROW(caching_.allocate(2 * kDeviceBytes), OutOfMemory);
   EXPECT_GT(arena.reserved_bytes(), 0u);
 }
 
@@ -174,7 +174,7 @@ TEST_F(Reclaim, OutOfMemoryNamesWhatOthersHold) {
 // Five rounds over an adaptor each: nothing may stay with the upstream.
 TEST_F(Reclaim, AScopeOverAnAdaptorLosesNothing) {
   for (int round = 0; round < 5; ++round) {
-    LimitAdaptor limited(caching_, kCapacity);
+    LimitAdaptor limited(caching_, kDeviceBytes);
     with_scope(limited, [](ScopeArena& arena) { return arena.allocate(kIdle) == nullptr; });
   }
   EXPECT_EQ(caching_.stats().allocated_bytes[0].current, 0);
@@ -185,7 +185,7 @@ TEST_F(Reclaim, AScopeOverAnAdaptorLosesNothing) {
 TEST_F(Reclaim, AnEscapeOutlivesTheAdaptorAndGoesBackUpstream) {
   DataPtr escape;
   {
-    LimitAdaptor limited(caching_, kCapacity);
+    LimitAdaptor limited(caching_, kDeviceBytes);
     escape = with_scope(limited, [](ScopeArena& arena) { return arena.allocate(1000); });
   }
   EXPECT_GT(caching_.stats().allocated_bytes[0].current, 0);
@@ -196,7 +196,7 @@ TEST_F(Reclaim, AnEscapeOutlivesTheAdaptorAndGoesBackUpstream) {
 TEST_F(Reclaim, OnlyTheChunkOfAnEscapeOutlivesTheAdaptor) {
   DataPtr escape;
   {
-    LimitAdaptor limited(caching_, kCapacity);
+    LimitAdaptor limited(caching_, kDeviceBytes);
     escape = with_scope(limited, [](ScopeArena& arena) { return arena.allocate(1000); });
     with_scope(limited, [](ScopeArena& arena) { arena.allocate(kIdle).clear(); });
     EXPECT_GE(caching_.stats().allocated_bytes[0].current, std::int64_t{kIdle});
@@ -234,7 +234,7 @@ TEST_F(Reclaim, ALockedUpstreamDoesNotStopTwoThreads) {
     threads.emplace_back([&] {
       for (int i = 0; i < 20; ++i) {
         with_scope(pool, [](ScopeArena& arena) { return arena.allocate(1 << 20) == nullptr; });
-        EXPECT_THROW(shared.allocate(2 * kCapacity), OutOfMemory);
+        EXPECT_THROW(shared.allocate(2 * kDeviceBytes), OutOfMemory);
       }
     });
   for (std::thread& thread : threads) thread.join();

@@ -45,7 +45,7 @@ class CountingAllocator final : public Allocator {
   }
 };
 
-class Scopes : public testing::Test {
+class Scopes : public ::testing::Test {
  protected:
   void SetUp() override { CountingAllocator::live = 0; }
   CountingAllocator upstream_;

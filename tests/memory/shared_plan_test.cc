@@ -13,13 +13,13 @@
 namespace tenon {
 namespace {
 
-constexpr std::uint32_t kStreams = 3;
+constexpr std::uint32_t kSharingStreams = 3;
 
 class SharedPlan : public ::testing::Test {
  protected:
   SharedPlan() {
     streams_.push_back({backend_.device(), 0});
-    while (streams_.size() < kStreams) streams_.push_back(backend_.create_stream());
+    while (streams_.size() < kSharingStreams) streams_.push_back(backend_.create_stream());
   }
 
   // Runs the program with work queued after each allocation and before each free. Checks that live
@@ -69,8 +69,8 @@ class SharedPlan : public ::testing::Test {
   SimBackend backend_{{.lag_ns = 5'000'000, .check_order = true}};
   std::vector<Stream> streams_;
   std::uint64_t owners_ = 0;
-  const std::vector<Call> program_ = random_program(1, 1500, kStreams);
-  const Plan plan_ = best_fit_plan(program_, kStreams);
+  const std::vector<Call> program_ = random_program(1, 1500, kSharingStreams);
+  const Plan plan_ = best_fit_plan(program_, kSharingStreams);
 };
 
 TEST_F(SharedPlan, NeedsOneSegmentForAllStreams) {
@@ -91,7 +91,7 @@ TEST_F(SharedPlan, KeepsItsMemoryWhileAnyStreamUsesIt) {
   // The program as planned, until every stream holds something.
   std::vector<DataPtr> blocks;
   std::vector<std::uint32_t> stream_of;
-  std::vector<std::size_t> held(kStreams);
+  std::vector<std::size_t> held(kSharingStreams);
   for (const Call& call : program_) {
     if (std::find(held.begin(), held.end(), 0u) == held.end()) break;
     if (call.size == 0) {
@@ -126,7 +126,7 @@ TEST_F(SharedPlan, StreamsThatInterleaveOtherwiseNeverOverlap) {
     SCOPED_TRACE(seed);
     Random random(seed);
     std::vector<Call> shuffled;
-    std::vector<std::vector<Call>> by_stream(kStreams);
+    std::vector<std::vector<Call>> by_stream(kSharingStreams);
     std::vector<std::uint32_t> stream_of;
     std::vector<std::size_t> number(program_.size());
     for (const Call& call : program_) {
@@ -134,13 +134,13 @@ TEST_F(SharedPlan, StreamsThatInterleaveOtherwiseNeverOverlap) {
       by_stream[call.size != 0 ? call.stream : stream_of[call.block]].push_back(call);
     }
     // Blocks are named by stream and order there, and numbered anew as they are allocated.
-    std::vector<std::vector<std::size_t>> recorded(kStreams);
+    std::vector<std::vector<std::size_t>> recorded(kSharingStreams);
     for (std::size_t block = 0; block < stream_of.size(); ++block)
       recorded[stream_of[block]].push_back(block);
-    std::vector<std::size_t> next(kStreams), allocated(kStreams);
+    std::vector<std::size_t> next(kSharingStreams), allocated(kSharingStreams);
     std::size_t made = 0;
     for (bool more = true; more;) {
-      const std::size_t stream = random.below(kStreams);
+      const std::size_t stream = random.below(kSharingStreams);
       for (std::uint64_t n = 1 + random.below(20); n > 0; --n) {
         if (next[stream] == by_stream[stream].size()) break;
         Call call = by_stream[stream][next[stream]++];

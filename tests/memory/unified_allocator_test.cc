@@ -192,7 +192,7 @@ class CountingCallback : public UnifiedAllocatorCallback {
 };
 TENON_REGISTER_UNIFIED_CALLBACK(counting_callback, CountingCallback);
 
-class UnifiedCallbacks : public testing::Test {
+class UnifiedCallbacks : public ::testing::Test {
  protected:
   void SetUp() override {
     CountingCallback::counts.clear();

@@ -28,10 +28,10 @@ std::vector<const void*> pointers(std::initializer_list<const DataPtr*> blocks) 
 
 // --- Streams and events.
 
-constexpr std::uint64_t kLagNs = 1'000'000;
+constexpr std::uint64_t kStreamLagNs = 1'000'000;
 
 TEST(UnifiedAllocator, OneStreamRecordsNoEvents) {
-  SimBackend backend(fake_device(64 * kGiB, kLagNs));
+  SimBackend backend(fake_device(64 * kGiB, kStreamLagNs));
   UnifiedAllocator allocator(backend);
   for (int i = 0; i < 2000; ++i) allocator.allocate(1000 + i).clear();
   EXPECT_EQ(backend.ledger().count(DriverCall::kEventRecord), 0u);
@@ -39,7 +39,7 @@ TEST(UnifiedAllocator, OneStreamRecordsNoEvents) {
 }
 
 TEST(UnifiedAllocator, AnotherStreamWaitsForWhatItTakesOver) {
-  SimBackend backend(fake_device(64 * kGiB, kLagNs));
+  SimBackend backend(fake_device(64 * kGiB, kStreamLagNs));
   UnifiedAllocator allocator(backend);
   const Stream first{backend.device(), 0};
   const Stream second = backend.create_stream();
@@ -61,7 +61,7 @@ TEST(UnifiedAllocator, AnotherStreamWaitsForWhatItTakesOver) {
 }
 
 TEST(UnifiedAllocator, FinishedWorkNeedsNoWait) {
-  SimBackend backend(fake_device(64 * kGiB, kLagNs));
+  SimBackend backend(fake_device(64 * kGiB, kStreamLagNs));
   UnifiedAllocator allocator(backend);
   const Stream first{backend.device(), 0};
   const Stream second = backend.create_stream();
@@ -73,7 +73,7 @@ TEST(UnifiedAllocator, FinishedWorkNeedsNoWait) {
   EXPECT_EQ(allocator.free_inactive_buffers(), 0u) << "the second stream is not done";
   EXPECT_EQ(allocator.stats().active_bytes[0].current, 600 * static_cast<std::int64_t>(kMiB));
   EXPECT_EQ(mlx(allocator).get_active_memory(), 0u);
-  backend.advance_to(backend.now_ns() + 2 * kLagNs);
+  backend.advance_to(backend.now_ns() + 2 * kStreamLagNs);
   EXPECT_EQ(allocator.free_inactive_buffers(), 600 * kMiB);
   EXPECT_EQ(allocator.stats().active_bytes[0].current, 0);
   EXPECT_EQ(allocator.reserved_bytes(), 600 * kMiB) << "it gives nothing to the driver";
@@ -82,7 +82,7 @@ TEST(UnifiedAllocator, FinishedWorkNeedsNoWait) {
 }
 
 TEST(UnifiedAllocator, EmptyCacheWaitsForPendingBuffers) {
-  SimBackend backend(fake_device(64 * kGiB, kLagNs));
+  SimBackend backend(fake_device(64 * kGiB, kStreamLagNs));
   UnifiedAllocator allocator(backend);
   const Stream second = backend.create_stream();
   DataPtr block = allocator.allocate(600 * kMiB);
@@ -91,12 +91,12 @@ TEST(UnifiedAllocator, EmptyCacheWaitsForPendingBuffers) {
   block.clear();
   allocator.empty_cache();
   EXPECT_EQ(allocator.reserved_bytes(), 0u);
-  EXPECT_GE(backend.now_ns(), kLagNs);
+  EXPECT_GE(backend.now_ns(), kStreamLagNs);
   allocator.check_invariants();
 }
 
 TEST(UnifiedAllocator, FreeInactiveBuffersTakesInWhatIsOverAndNeverWaits) {
-  SimBackend backend(fake_device(64 * kGiB, kLagNs));
+  SimBackend backend(fake_device(64 * kGiB, kStreamLagNs));
   UnifiedAllocator allocator(backend);
   const Stream second = backend.create_stream();
   DataPtr block = allocator.allocate(600 * kMiB);
@@ -104,7 +104,7 @@ TEST(UnifiedAllocator, FreeInactiveBuffersTakesInWhatIsOverAndNeverWaits) {
   backend.queue_work(second);
   block.clear();
   EXPECT_EQ(allocator.free_inactive_buffers(), 0u);
-  EXPECT_LT(backend.now_ns(), kLagNs);
+  EXPECT_LT(backend.now_ns(), kStreamLagNs);
   backend.synchronize();
   const std::uint64_t reserved = allocator.reserved_bytes();
   EXPECT_EQ(allocator.free_inactive_buffers(), 600 * kMiB);
@@ -112,7 +112,7 @@ TEST(UnifiedAllocator, FreeInactiveBuffersTakesInWhatIsOverAndNeverWaits) {
 }
 
 TEST(UnifiedAllocator, ABufferInUseElsewhereIsNotHandedOut) {
-  SimBackend backend(fake_device(64 * kGiB, kLagNs));
+  SimBackend backend(fake_device(64 * kGiB, kStreamLagNs));
   UnifiedAllocator allocator(backend);
   const Stream second = backend.create_stream();
   DataPtr block = allocator.allocate(600 * kMiB);
@@ -141,24 +141,24 @@ TEST(UnifiedAllocator, RecordStreamNamesMistakes) {
 }
 
 TEST(UnifiedAllocator, TheHostWaitsForRecordedEvents) {
-  SimBackend backend(unified_device(kGiB, kLagNs));
+  SimBackend backend(unified_device(kGiB, kStreamLagNs));
   UnifiedAllocator allocator(backend);
   const DataPtr a = allocator.allocate(100);
   const DataPtr b = allocator.allocate(100);
   EXPECT_FALSE(allocator.record_events({}));
   EXPECT_FALSE(allocator.wait_for_events(pointers({&a}))) << "nothing was recorded";
-  EXPECT_EQ(backend.now_ns() >= kLagNs, false);
+  EXPECT_EQ(backend.now_ns() >= kStreamLagNs, false);
   backend.queue_work(current_stream(backend.device()));
   EXPECT_TRUE(allocator.record_events(pointers({&a, &b})));
   EXPECT_EQ(backend.ledger().count(DriverCall::kEventRecord), 1u) << "one event for both";
   EXPECT_EQ(allocator.describe(a.get()).uses, 1u);
   EXPECT_TRUE(allocator.wait_for_events(pointers({&a, &b})));
-  EXPECT_GE(backend.now_ns(), kLagNs);
+  EXPECT_GE(backend.now_ns(), kStreamLagNs);
   EXPECT_EQ(allocator.describe(a.get()).uses, 0u);
 }
 
 TEST(UnifiedAllocator, TheHostAlsoWaitsForTheFormerUserOfARecycledBuffer) {
-  SimBackend backend(unified_device(kGiB, kLagNs));
+  SimBackend backend(unified_device(kGiB, kStreamLagNs));
   UnifiedAllocator allocator(backend);
   allocator.allocate(100).clear();
   DataPtr before = allocator.allocate(100);
@@ -166,11 +166,11 @@ TEST(UnifiedAllocator, TheHostAlsoWaitsForTheFormerUserOfARecycledBuffer) {
   before.clear();
   const DataPtr again = allocator.allocate(100);
   EXPECT_FALSE(allocator.wait_for_events(pointers({&again})));
-  EXPECT_GE(backend.now_ns(), kLagNs);
+  EXPECT_GE(backend.now_ns(), kStreamLagNs);
 }
 
 TEST(UnifiedAllocator, FreedWithEventsPendingOnAnotherStreamItWaits) {
-  SimBackend backend(unified_device(kGiB, kLagNs));
+  SimBackend backend(unified_device(kGiB, kStreamLagNs));
   UnifiedAllocator allocator(backend);
   const Stream second = backend.create_stream();
   DataPtr block = allocator.allocate(600 * kMiB);
@@ -182,13 +182,13 @@ TEST(UnifiedAllocator, FreedWithEventsPendingOnAnotherStreamItWaits) {
   const void* address = block.get();
   block.clear();
   EXPECT_EQ(allocator.snapshot()[0].blocks[0].state, BlockInfo::State::kPendingFree);
-  backend.advance_to(2 * kLagNs);
+  backend.advance_to(2 * kStreamLagNs);
   block = allocator.allocate(600 * kMiB);
   EXPECT_EQ(block.get(), address) << "the event is over";
 }
 
 TEST(UnifiedAllocator, ThreadsTakeEachOthersMemoryOnlyWhenItIsShort) {
-  SimBackend backend(fake_device(2 * kGiB, kLagNs));
+  SimBackend backend(fake_device(2 * kGiB, kStreamLagNs));
   const Stream side = backend.create_stream();
   UnifiedAllocator allocator(backend);
   allocator.allocate(700 * kMiB).clear();
@@ -207,7 +207,7 @@ TEST(UnifiedAllocator, ThreadsTakeEachOthersMemoryOnlyWhenItIsShort) {
 // The common path of either stream needs its own lane alone; whoever looks at all of them, or at
 // somebody else's buffer, sees a whole state.
 TEST(UnifiedAllocator, QuestionsAndThreadsDoNotMeetHalfway) {
-  SimBackend backend(fake_device(64 * kGiB, kLagNs));
+  SimBackend backend(fake_device(64 * kGiB, kStreamLagNs));
   UnifiedAllocator allocator(backend);
   const Stream streams[] = {backend.create_stream(), backend.create_stream()};
   std::atomic<const void*> seen[2] = {};
@@ -249,7 +249,7 @@ TEST(UnifiedAllocator, QuestionsAndThreadsDoNotMeetHalfway) {
 }
 
 TEST(UnifiedAllocator, PeaksOverSeveralStreamsAreOfTheirSum) {
-  SimBackend backend(fake_device(64 * kGiB, kLagNs));
+  SimBackend backend(fake_device(64 * kGiB, kStreamLagNs));
   UnifiedAllocator allocator(backend);
   const Stream side = backend.create_stream();
   DataPtr a = allocator.allocate(40 * kMiB);
@@ -261,7 +261,7 @@ TEST(UnifiedAllocator, PeaksOverSeveralStreamsAreOfTheirSum) {
 }
 
 TEST(UnifiedAllocator, ADestroyedStreamsMemoryIsNotLost) {
-  SimBackend backend(fake_device(64 * kGiB, kLagNs));
+  SimBackend backend(fake_device(64 * kGiB, kStreamLagNs));
   UnifiedAllocator allocator(backend);
   const Stream second = backend.create_stream();
   DataPtr block = allocator.allocate_on(600 * kMiB, second);
@@ -271,7 +271,7 @@ TEST(UnifiedAllocator, ADestroyedStreamsMemoryIsNotLost) {
   backend.destroy_stream(second);
   block = allocator.allocate(600 * kMiB);
   EXPECT_EQ(block.get(), address);
-  EXPECT_GE(backend.now_ns(), kLagNs) << "no event could be recorded, so the host waited";
+  EXPECT_GE(backend.now_ns(), kStreamLagNs) << "no event could be recorded, so the host waited";
 }
 
 // --- Failures.
@@ -281,7 +281,7 @@ TEST(UnifiedAllocator, SurvivesAFailureAtEveryDriverCall) {
        {DriverCall::kAllocate, DriverCall::kFree, DriverCall::kEventRecord,
         DriverCall::kEventQuery, DriverCall::kStreamWait, DriverCall::kHostWait})
     for (std::uint64_t nth = 1; nth <= 12; ++nth) {
-      SimBackend backend(fake_device(3 * kGiB, kLagNs));
+      SimBackend backend(fake_device(3 * kGiB, kStreamLagNs));
       UnifiedAllocator allocator(backend);
       const Stream streams[] = {{backend.device(), 0}, backend.create_stream()};
       backend.fail_call(call, nth);
@@ -316,7 +316,7 @@ TEST(UnifiedAllocator, SurvivesAFailureAtEveryDriverCall) {
 // --- Random histories.
 
 TEST(UnifiedAllocator, KeepsEveryBlocksContentsOverRandomSteps) {
-  SimBackend backend(unified_device(512 * kMiB, kLagNs));
+  SimBackend backend(unified_device(512 * kMiB, kStreamLagNs));
   UnifiedAllocator allocator(backend);
   Random random(7);
   struct Held {

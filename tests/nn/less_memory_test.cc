@@ -234,10 +234,10 @@ TEST(RecomputeCheap, ChangesNoBitAndKeepsLess) {
   std::vector<Tensor> gradients[2];
   std::uint64_t peaks[2];
   for (const bool recompute : {false, true}) {
-    options.recompute = recompute;
     Generator generator(2);
     CharGpt model(options, generator);
     const auto run = [&] {
+      const autograd::RecomputeCheap guard(recompute);
       autograd::backward(ops::cross_entropy(model(text).view({-1, 30}), text.view({-1})));
     };
     peaks[recompute] = peak_of([&] {

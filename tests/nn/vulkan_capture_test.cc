@@ -26,8 +26,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-constexpr Device kVulkan{DeviceType::kVulkan, 0};
-constexpr int kSteps = 12;
+using testing::kVulkan;
+constexpr int kCapturedSteps = 12;
 
 class VulkanCapture : public ::testing::Test {
  protected:
@@ -39,8 +39,8 @@ class VulkanCapture : public ::testing::Test {
 };
 
 // A classifier with dropout, its optimiser and the tensors of a batch.
-struct Training {
-  explicit Training(bool with_adam, bool with_dropout = true) {
+struct CapturedTraining {
+  explicit CapturedTraining(bool with_adam, bool with_dropout = true) {
     model->add(make_mlp({12, 12, 10}, generator));
     if (with_dropout) model->add(std::make_shared<Dropout>(0.25, generator));
     model->to(kVulkan);
@@ -88,10 +88,10 @@ struct Training {
 
 TEST_F(VulkanCapture, RunsGiveTheBitsOfTheStep) {
   for (const bool with_adam : {true, false}) {
-    Training plain(with_adam), captured(with_adam);
+    CapturedTraining plain(with_adam), captured(with_adam);
     std::unique_ptr<Capture> capture;
-    for (int i = 0; i < kSteps; ++i) {
-      if (i == kSteps / 2) {  // as a schedule does
+    for (int i = 0; i < kCapturedSteps; ++i) {
+      if (i == kCapturedSteps / 2) {  // as a schedule does
         plain.optimizer->set_learning_rate(1e-3);
         captured.optimizer->set_learning_rate(1e-3);
       }
@@ -111,8 +111,8 @@ TEST_F(VulkanCapture, RunsGiveTheBitsOfTheStep) {
 TEST_F(VulkanCapture, ClippingIsCapturedToTheBit) {
   for (const double limit : {1e-3, 1e3}) {
     // Without dropout the optimiser's numbers, the first that change, come after all else.
-    Training plain(true, false), captured(true, false), by_host(true, false);
-    const auto step_of = [&](Training& t) {
+    CapturedTraining plain(true, false), captured(true, false), by_host(true, false);
+    const auto step_of = [&](CapturedTraining& t) {
       t.model->zero_grad();
       t.loss = ops::cross_entropy((*t.model)(t.images), t.classes);
       autograd::backward(t.loss);
@@ -123,7 +123,7 @@ TEST_F(VulkanCapture, ClippingIsCapturedToTheBit) {
     std::unique_ptr<Capture> capture;
     Tensor captured_norm;
     for (int i = 0; i < 4; ++i) {
-      for (Training* t : {&plain, &captured, &by_host}) t->next_batch();
+      for (CapturedTraining* t : {&plain, &captured, &by_host}) t->next_batch();
       const double norm = step_of(plain).item<double>();
       if (capture == nullptr)
         capture = std::make_unique<Capture>(kVulkan, [&] { captured_norm = step_of(captured); });
@@ -143,7 +143,7 @@ TEST_F(VulkanCapture, ClippingIsCapturedToTheBit) {
 }
 
 TEST_F(VulkanCapture, ANormThatIsNoFiniteNumberChangesNothing) {
-  Training training(true);
+  CapturedTraining training(true);
   training.next_batch();
   training.step();
   const auto weights = [&] {
@@ -165,7 +165,7 @@ TEST_F(VulkanCapture, ANormThatIsNoFiniteNumberChangesNothing) {
 }
 
 TEST_F(VulkanCapture, RunsMakeNeitherMemoryNorPipelinesAndFewSubmissions) {
-  Training training(true);
+  CapturedTraining training(true);
   training.next_batch();
   Capture capture(kVulkan, [&] { training.step(); });
   VulkanBackend& backend = vulkan_backend(0);
@@ -176,17 +176,17 @@ TEST_F(VulkanCapture, RunsMakeNeitherMemoryNorPipelinesAndFewSubmissions) {
   const std::uint64_t reserved = capture.reserved_bytes();
   const std::uint64_t pipelines = backend.pipelines();
   const std::uint64_t submissions = backend.submissions();
-  for (int i = 0; i < kSteps; ++i) capture.run();  // without a wait between them
+  for (int i = 0; i < kCapturedSteps; ++i) capture.run();  // without a wait between them
   backend.synchronize();
-  EXPECT_LE(backend.submissions() - submissions, 2u * kSteps) << "the step, its numbers";
+  EXPECT_LE(backend.submissions() - submissions, 2u * kCapturedSteps) << "the step, its numbers";
   EXPECT_EQ(backend.pipelines(), pipelines);
   EXPECT_EQ(backend.ledger().count(DriverCall::kAllocate), segments);
   EXPECT_EQ(allocator.stats().allocation[0].allocated, made);
   EXPECT_EQ(capture.reserved_bytes(), reserved);
   // They are in order although none waited for the one before.
-  Training plain(true);
+  CapturedTraining plain(true);
   plain.next_batch();
-  for (int i = 0; i <= kSteps; ++i) plain.step();
+  for (int i = 0; i <= kCapturedSteps; ++i) plain.step();
   EXPECT_TRUE(training.results() == plain.results());
 }
 

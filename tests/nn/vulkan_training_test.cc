@@ -23,13 +23,13 @@
 namespace tenon::nn {
 namespace {
 
-constexpr Device kVulkan{DeviceType::kVulkan, 0};
+using testing::kVulkan;
 constexpr int kSteps = 100;
 
-using Step = std::function<Tensor()>;
+using LossOfStep = std::function<Tensor()>;
 
 // The loss of each step; `make` gives a function that computes one step's loss.
-std::vector<float> losses(Module& model, const Step& loss_of_step, Device device) {
+std::vector<float> losses(Module& model, const LossOfStep& loss_of_step, Device device) {
   model.to(device);
   Adam adam(model.named_parameters(), {.learning_rate = 3e-4});
   std::vector<float> found;

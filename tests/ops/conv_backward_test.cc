@@ -18,12 +18,12 @@ double inner(const Tensor& a, const Tensor& b) {
   return ops::sum(ops::mul(to(a, DType::kF64), to(b, DType::kF64))).item<double>();
 }
 
-struct Case {
+struct ConvCase {
   std::int64_t images, channels, filters, size, kernel;
   ops::ConvOptions options;
 };
 
-const Case kCases[] = {{8, 16, 32, 14, 3, {1, 1, 1, 1, 0}},
+const ConvCase kCases[] = {{8, 16, 32, 14, 3, {1, 1, 1, 1, 0}},
                        {13, 8, 16, 15, 3, {2, 1, 1, 1, 0}},
                        {9, 1, 32, 28, 3, {1, 1, 1, 1, 0}},
                        {1, 16, 16, 12, 5, {1, 2, 1, 1, 0}},
@@ -31,7 +31,7 @@ const Case kCases[] = {{8, 16, 32, 14, 3, {1, 1, 1, 1, 0}},
 
 TEST(ConvBackward, GradientsAreTheAdjoints) {
   int direct = 0;
-  for (const Case& c : kCases) {
+  for (const ConvCase& c : kCases) {
     const Tensor a = randn({c.images, c.channels, c.size, c.size});
     const Tensor w = randn({c.filters, c.channels / c.options.groups, c.kernel, c.kernel});
     const Tensor bias = randn({c.filters});

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "ops/reference.h"
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
 #include "tenon/base/random.h"
@@ -24,11 +25,7 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-std::vector<double> values(const Tensor& t) {
-  const Tensor dense = contiguous(to(t, DType::kF64));
-  const double* data = dense.const_data_ptr<double>();
-  return std::vector<double>(data, data + dense.numel());
-}
+using testing::values;
 
 void expect_close(double got, double wanted, double tolerance, const std::string& where) {
   if (std::isnan(wanted)) {

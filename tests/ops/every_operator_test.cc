@@ -24,7 +24,7 @@ namespace {
 using testing::values;
 using Function = std::function<Tensor(const Tensor&)>;
 
-struct Case {
+struct OperatorCase {
   const char* name;
   Function run;
 };
@@ -35,7 +35,7 @@ Tensor zeros_beside(const Tensor& a, DType dtype) { return to(zeros_like(a), dty
 Tensor line(const Tensor& a, std::int64_t count) { return ones({count}, a.dtype(), a.device()); }
 std::int64_t last(const Tensor& a) { return a.size(-1); }
 
-std::vector<Case> elementwise_cases() {
+std::vector<OperatorCase> elementwise_cases() {
   return {
 #define TENON_UNARY(name)                               \
   {                                                     \
@@ -124,8 +124,8 @@ std::vector<Case> elementwise_cases() {
   };
 }
 
-std::vector<Case> dimension_cases() {
-  std::vector<Case> cases;
+std::vector<OperatorCase> dimension_cases() {
+  std::vector<OperatorCase> cases;
 #define TENON_ALONG(name, call)                                                  \
   cases.push_back({#name " first", [](const Tensor& t) { return call(t, 0); }}); \
   cases.push_back({#name " last", [](const Tensor& t) { return call(t, -1); }});
@@ -174,7 +174,7 @@ std::vector<Case> dimension_cases() {
   return cases;
 }
 
-std::vector<Case> other_cases() {
+std::vector<OperatorCase> other_cases() {
   return {
       {"repeat",
        [](const Tensor& a) {
@@ -242,10 +242,10 @@ std::vector<Case> other_cases() {
   };
 }
 
-std::vector<Case> every_case() {
-  std::vector<Case> all = elementwise_cases();
-  for (Case& c : dimension_cases()) all.push_back(std::move(c));
-  for (Case& c : other_cases()) all.push_back(std::move(c));
+std::vector<OperatorCase> every_case() {
+  std::vector<OperatorCase> all = elementwise_cases();
+  for (OperatorCase& c : dimension_cases()) all.push_back(std::move(c));
+  for (OperatorCase& c : other_cases()) all.push_back(std::move(c));
   return all;
 }
 
@@ -270,7 +270,7 @@ struct Outcome {
   Tensor result;
   std::string refusal;
 };
-Outcome attempt(const Case& c, const Tensor& a) {
+Outcome attempt(const OperatorCase& c, const Tensor& a) {
   try {
     return {c.run(a), {}};
   } catch (const InvalidArgument& e) {
@@ -308,7 +308,7 @@ Tensor shaped(std::size_t i, DType dtype) {
 
 TEST(EveryOperator, TakesAnyShapeAndOrderAndGivesTheSameOnMeta) {
   std::size_t computed = 0;
-  for (const Case& c : every_case())
+  for (const OperatorCase& c : every_case())
     for (std::size_t i = 0; i < std::size(kShapes); ++i) {
       const Tensor a = shaped(i, DType::kF32);
       const Outcome expected = attempt(c, a);
@@ -333,7 +333,7 @@ TEST(EveryOperator, TakesAnyShapeAndOrderAndGivesTheSameOnMeta) {
 }
 
 TEST(EveryOperator, TakesOrRefusesEveryDType) {
-  for (const Case& c : every_case())
+  for (const OperatorCase& c : every_case())
     for (const DType dtype : {DType::kBool, DType::kU8, DType::kI64, DType::kF16, DType::kBF16,
                               DType::kF64, DType::kC64, DType::kC128})
       for (const std::size_t i : {std::size_t{0}, std::size_t{3}, std::size_t{4}, std::size_t{6}}) {
@@ -354,7 +354,7 @@ TEST(EveryOperator, TakesOrRefusesEveryDType) {
 TEST(EveryOperator, TakesNoStorageDTypeButToMoveOrCompare) {
   const std::set<std::string> taken = {"cat",  "stack",   "clone",  "contiguous",
                                        "to f64", "reshape", "one_hot"};
-  for (const Case& c : every_case())
+  for (const OperatorCase& c : every_case())
     for (const DType dtype : {DType::kU16, DType::kU32, DType::kU64, DType::kF8E4M3,
                               DType::kF8E5M2})
       for (const std::size_t i : {std::size_t{3}, std::size_t{4}, std::size_t{6}}) {
@@ -397,7 +397,7 @@ TEST(EveryOperator, TakesAllItsMemoryFromTheScope) {
   const Tensor large =
       ops::add(ops::mul(rand({6, 17, 31, 33}, DType::kF32, generator), 0.8), 0.1);
   std::uint64_t served = 0;
-  for (const Case& c : every_case())
+  for (const OperatorCase& c : every_case())
     for (const Tensor& a : {shaped(4, DType::kF32), shaped(6, DType::kF32), large,
                             large.transpose(0, 1), to(shaped(6, DType::kF32), DType::kF16)}) {
       static_cast<void>(attempt(c, a));  // what is made once and kept
@@ -421,7 +421,7 @@ std::vector<std::int64_t> evaluated(const Tensor& t, std::int64_t n) {
 TEST(EveryOperator, CarriesSymbolsOrGuardsThem) {
   constexpr std::int64_t kHint = 11;
   std::set<std::string> followed;
-  for (const Case& c : every_case())
+  for (const OperatorCase& c : every_case())
     for (const std::vector<std::int64_t>& shape :
          {std::vector<std::int64_t>{5}, {4, 6}, {2, 3, 4}, {2, 3, 4, 5}})
       for (std::size_t d = 0; d < shape.size(); ++d) {
@@ -449,7 +449,7 @@ TEST(EveryOperator, CarriesSymbolsOrGuardsThem) {
         EXPECT_TRUE(guards.hold({{"n", kHint}})) << c.name;
       }
   std::string left;
-  for (const Case& c : every_case())
+  for (const OperatorCase& c : every_case())
     if (!followed.contains(c.name)) left += fmt::format("{}, ", c.name);
   EXPECT_EQ(left, "bitwise_not, bitwise_and, ")
       << "guarded at the hint in every shape, except for these, which refuse float32";
@@ -461,7 +461,7 @@ TEST(EveryOperator, GivesTheSameBitsOnAnyNumberOfThreads) {
   const Tensor large[] = {
       ops::add(ops::mul(rand({330, 301}, DType::kF32, generator), 0.8), 0.1),
       ops::add(ops::mul(rand({6, 17, 31, 33}, DType::kF32, generator), 0.8), 0.1)};
-  for (const Case& c : every_case())
+  for (const OperatorCase& c : every_case())
     for (const Tensor& base : large)
       for (const Tensor& a : {base, base.transpose(0, 1)}) {
         set_num_threads(1);

@@ -12,7 +12,7 @@
 namespace tenon {
 namespace {
 
-void expect_equal(const Tensor& a, const Tensor& b) {
+void expect_same_values(const Tensor& a, const Tensor& b) {
   ASSERT_EQ(a.sizes(), b.sizes());
   EXPECT_TRUE(ops::all(ops::eq(a, b)).item<bool>());
 }
@@ -21,11 +21,11 @@ TEST(Into, GivesWhatTheOperatorGives) {
   const Tensor a = randn({6, 8}), b = randn({8, 5});
   const Tensor product = empty({6, 5});
   EXPECT_TRUE(ops::into(product, ops::op::matmul, a, b).is_same(product));
-  expect_equal(product, ops::matmul(a, b));
+  expect_same_values(product, ops::matmul(a, b));
   const Tensor sums = empty({8});
-  expect_equal(ops::into(sums, ops::op::sum, a, IntList{0}, false), ops::sum(a, 0));
+  expect_same_values(ops::into(sums, ops::op::sum, a, IntList{0}, false), ops::sum(a, 0));
   const Tensor softmax = empty({6, 8});
-  expect_equal(ops::into(softmax, ops::op::softmax, a, -1), ops::softmax(a, -1));
+  expect_same_values(ops::into(softmax, ops::op::softmax, a, -1), ops::softmax(a, -1));
 }
 
 TEST(Into, WritesStraightIntoTheMemoryOfAContiguousOutput) {
@@ -37,18 +37,18 @@ TEST(Into, WritesStraightIntoTheMemoryOfAContiguousOutput) {
   ops::into(out, ops::op::matmul, a, b);
   EXPECT_EQ(counted.passed().blocks.allocated, 0u);
   EXPECT_EQ(out.version(), version + 1);
-  expect_equal(out, ops::matmul(a, b));
+  expect_same_values(out, ops::matmul(a, b));
 }
 
 TEST(Into, StridedAndSharedOutputsGetACopy) {
   const Tensor a = randn({4, 4}), b = randn({4, 4});
   const Tensor expected = ops::matmul(a, b);
   const Tensor strided = empty({4, 8}).slice(1, 0, 8, 2);
-  expect_equal(ops::into(strided, ops::op::matmul, a, b), expected);
-  expect_equal(ops::into(a, ops::op::matmul, a, b), expected);
+  expect_same_values(ops::into(strided, ops::op::matmul, a, b), expected);
+  expect_same_values(ops::into(a, ops::op::matmul, a, b), expected);
   const Tensor list[] = {b, b};
   const Tensor joined = empty({8, 4});
-  expect_equal(ops::into(joined, ops::op::cat, list, 0), ops::cat(list, 0));
+  expect_same_values(ops::into(joined, ops::op::cat, list, 0), ops::cat(list, 0));
 }
 
 TEST(Into, AnOutputThatDoesNotFitIsRefused) {

@@ -19,7 +19,7 @@ namespace {
 
 using testing::values;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kInfD = std::numeric_limits<double>::infinity();
 
 // Equal, both NaN, or within `ulps` units in the last place of an f32 (an f64).
 void expect_near(double got, double wanted, double ulps, bool single, const std::string& what) {
@@ -62,7 +62,7 @@ TEST(VectorForms, OfOneNumberAgreeWithTheCLibrary) {
   };
   for (const Unary& c : cases)
     for (const DType dtype : {DType::kF32, DType::kF64}) {
-      const Tensor special = tensor<double>({0, -0.0, kInf, -kInf, NAN, 1e300, -1e-300});
+      const Tensor special = tensor<double>({0, -0.0, kInfD, -kInfD, NAN, 1e300, -1e-300});
       const Tensor x = to(ops::cat({linspace(c.low, c.high, 5001, DType::kF64), special}), dtype);
       const std::vector<double> in = values(x), got = values(c.run(x));
       for (std::size_t i = 0; i < in.size(); ++i) {
@@ -128,7 +128,7 @@ TEST(VectorForms, ErfErfcAndGeluAgreeWithLongDouble) {
 TEST(VectorForms, ErfErfcAndGeluHoldAtTheEnds) {
   for (const DType dtype : {DType::kF32, DType::kF64}) {
     const Tensor x =
-        to(tensor<double>({0, -0.0, kInf, -kInf, NAN, 9.5, 12, 26.8, 30, -1000}), dtype);
+        to(tensor<double>({0, -0.0, kInfD, -kInfD, NAN, 9.5, 12, 26.8, 30, -1000}), dtype);
     const std::vector<double> in = values(x), erf = values(ops::erf(x)),
                               erfc = values(ops::erfc(x));
     for (std::size_t i = 0; i < in.size(); ++i) {
@@ -140,7 +140,7 @@ TEST(VectorForms, ErfErfcAndGeluHoldAtTheEnds) {
     }
     const std::vector<double> gelu = values(ops::gelu(x));
     EXPECT_EQ(gelu[0], 0);
-    EXPECT_EQ(gelu[2], kInf);
+    EXPECT_EQ(gelu[2], kInfD);
     EXPECT_TRUE(std::isnan(gelu[4]));
     EXPECT_EQ(gelu[8], 30);
     EXPECT_EQ(gelu[9], 0);
@@ -213,8 +213,9 @@ TEST(VectorForms, PowOfF64AgreesWithLongDouble) {
     exponents.push_back(i % 3 == 0 ? between(-1, 1) : between(-900, 900));
     if (i % 5 == 0) bases.back() = -bases.back(), exponents.back() = std::round(exponents.back());
   }
-  for (const double x : {0.0, -0.0, 1.0, -1.0, 0.5, -2.0, 1e300, 5e-324, kInf, -kInf, double{NAN}})
-    for (const double y : {0.0, 1.0, -1.0, 3.0, 0.5, 2000.0, -2000.0, kInf, -kInf, double{NAN}}) {
+  for (const double x : {0.0, -0.0, 1.0, -1.0, 0.5, -2.0, 1e300, 5e-324, kInfD, -kInfD,
+                         double{NAN}})
+    for (const double y : {0.0, 1.0, -1.0, 3.0, 0.5, 2000.0, -2000.0, kInfD, -kInfD, double{NAN}}) {
       bases.push_back(x);
       exponents.push_back(y);
     }
@@ -265,7 +266,7 @@ TEST(VectorForms, FloorDivideCountsHowOftenTheDivisorGoesIn) {
   EXPECT_EQ(ops::floor_divide(tensor<float>({1}), tensor<float>({0.1F})).item<float>(), 9);
   EXPECT_EQ(ops::floor_divide(tensor<double>({1}), tensor<double>({0.1})).item<double>(), 9);
   EXPECT_EQ(ops::floor_divide(tensor<double>({-7}), tensor<double>({2})).item<double>(), -4);
-  EXPECT_EQ(ops::floor_divide(tensor<double>({7}), tensor<double>({0})).item<double>(), kInf);
+  EXPECT_EQ(ops::floor_divide(tensor<double>({7}), tensor<double>({0})).item<double>(), kInfD);
 }
 
 TEST(VectorForms, APowerSharedByAllIsTheSameProduct) {
@@ -317,7 +318,7 @@ TEST(DenseLines, SoftmaxAndRunningSumsKeepTheOrderOfDenseInputs) {
   Generator generator(5);
   for (const DType dtype : {DType::kF32, DType::kF64}) {
     const Tensor a = ops::mul(randn({5, 300, 7}, dtype, generator), 20);
-    copy_(a[{0, Ellipsis(), 3}], full({}, -kInf, dtype));  // a column of which nothing is left
+    copy_(a[{0, Ellipsis(), 3}], full({}, -kInfD, dtype));  // a column of which nothing is left
     copy_(a[{1, 5, 2}], full({}, NAN, dtype));
     for (const auto& run : {&ops::softmax, &ops::log_softmax})
       for (const std::int64_t dim : {0, 1, 2}) {

@@ -17,9 +17,9 @@
 namespace tenon {
 namespace {
 
-constexpr Device kVulkan{DeviceType::kVulkan, 0};
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using testing::kVulkan;
+constexpr float kInfF = std::numeric_limits<float>::infinity();
+constexpr float kNanF = std::numeric_limits<float>::quiet_NaN();
 
 class VulkanNumbers : public ::testing::Test {
  protected:
@@ -53,7 +53,7 @@ void expect_close(const Tensor& found, const Tensor& expected, double tolerance,
 
 TEST_F(VulkanNumbers, FunctionsOfOneKeepSignsAndSmallNumbers) {
   const Tensor numbers = line({0.0f, -0.0f, 1e-30f, -1e-30f, 1e-4f, -1e-4f, 0.01f, -0.2f, 0.2f,
-                               3.0f, -9.0f, 30.0f, -30.0f, kInf, -kInf, kNan});
+                               3.0f, -9.0f, 30.0f, -30.0f, kInfF, -kInfF, kNanF});
   const auto both = [&](const char* what, Tensor (*function)(const Tensor&), const Tensor& t) {
     expect_close(function(to(t, kVulkan)), function(t), 4e-6, what);
     if (vulkan_backend(0).abilities().f64)
@@ -66,7 +66,7 @@ TEST_F(VulkanNumbers, FunctionsOfOneKeepSignsAndSmallNumbers) {
   both("sin", &ops::sin, numbers);
   both("tan", &ops::tan, numbers);
   both("log1p", &ops::log1p, numbers);
-  both("log", &ops::log, line({0.999f, 1.0f, 1.0001f, 1.2f, 0.8f, 3e38f, 1e-30f, -1.0f, kInf}));
+  both("log", &ops::log, line({0.999f, 1.0f, 1.0001f, 1.2f, 0.8f, 3e38f, 1e-30f, -1.0f, kInfF}));
   both("log_sigmoid", &ops::log_sigmoid, line({7.0f, 10.0f, 1.0f, -7.0f}));
 }
 
@@ -84,9 +84,9 @@ TEST_F(VulkanNumbers, SinesOfLargeNumbersAreSines) {
 }
 
 TEST_F(VulkanNumbers, RestsOfDivisionsAreExact) {
-  const Tensor a = line({1.0f, -1.0f, 0.0f, -0.0f, 7.5f, -7.5f, 1e10f, -1e30f, 3e38f, 5.0f, kInf,
-                         kNan, 2.0f, 0.1f});
-  const Tensor b = line({0.1f, 3.0f, -3.0f, 0.5f, 1e-30f, 0.0f, kInf, -kInf, kNan, -0.7f});
+  const Tensor a = line({1.0f, -1.0f, 0.0f, -0.0f, 7.5f, -7.5f, 1e10f, -1e30f, 3e38f, 5.0f, kInfF,
+                         kNanF, 2.0f, 0.1f});
+  const Tensor b = line({0.1f, 3.0f, -3.0f, 0.5f, 1e-30f, 0.0f, kInfF, -kInfF, kNanF, -0.7f});
   const auto both = [&](const char* what, Tensor (*function)(const Tensor&, const Tensor&),
                         double tolerance) {
     const auto of = [&](DType dtype, Device device) {
@@ -103,7 +103,7 @@ TEST_F(VulkanNumbers, RestsOfDivisionsAreExact) {
 
 TEST_F(VulkanNumbers, ALineWithNanHasNoOtherProbabilities) {
   const Tensor lines =
-      line({kInf, 0, 1, kNan, 2, 3, -kInf, -kInf, -kInf, 1, 2, -kInf}).view({4, 3});
+      line({kInfF, 0, 1, kNanF, 2, 3, -kInfF, -kInfF, -kInfF, 1, 2, -kInfF}).view({4, 3});
   expect_close(ops::log_softmax(to(lines, kVulkan), 1), ops::log_softmax(lines, 1), 1e-6, "log");
   expect_close(ops::softmax(to(lines, kVulkan), 1), ops::softmax(lines, 1), 1e-6, "plain");
 }

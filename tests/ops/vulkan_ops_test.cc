@@ -22,7 +22,7 @@
 namespace tenon {
 namespace {
 
-constexpr Device kVulkan{DeviceType::kVulkan, 0};
+using testing::kVulkan;
 
 // The process's own device: lavapipe unless VK_DRIVER_FILES says otherwise.
 class VulkanOps : public ::testing::Test {
@@ -71,10 +71,10 @@ TEST_F(VulkanOps, TensorsMoveAndPrint) {
   EXPECT_THROW(ops::add(there, here), InvalidArgument) << "devices mixed";
 }
 
-using Function = Tensor (*)(const Tensor&);
+using UnaryFunction = Tensor (*)(const Tensor&);
 
 TEST_F(VulkanOps, UnaryKernelsAgreeWithTheHost) {
-  const std::vector<std::pair<const char*, Function>> functions = {
+  const std::vector<std::pair<const char*, UnaryFunction>> functions = {
       {"neg", &ops::neg},           {"abs", &ops::abs},
       {"square", &ops::square},     {"relu", &ops::relu},
       {"exp", &ops::exp},           {"log", &ops::log},

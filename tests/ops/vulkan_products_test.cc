@@ -16,7 +16,7 @@
 namespace tenon {
 namespace {
 
-constexpr Device kVulkan{DeviceType::kVulkan, 0};
+using testing::kVulkan;
 
 class VulkanProducts : public ::testing::Test {
  protected:

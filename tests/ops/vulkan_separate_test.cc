@@ -28,7 +28,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr Device kVulkan{DeviceType::kVulkan, 0};
+using testing::kVulkan;
 
 class VulkanSeparateMemory : public ::testing::Test {
  protected:

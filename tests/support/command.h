@@ -16,6 +16,10 @@ struct Outcome {
   std::string err;
 };
 
+// A file of the tree's data/.
+inline std::string shipped(const std::string& name) { return TENON_SOURCE_DIR "/data/" + name; }
+inline const std::string kGpt2 = shipped("snapshots/gpt2.pickle");
+
 // `arguments` go through the shell, after `before` (NAME=value ...); nothing is on standard input.
 inline Outcome tenon_command(const std::string& arguments, const std::string& before = "") {
   const TemporaryFile out(".out");

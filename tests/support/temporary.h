@@ -11,6 +11,11 @@
 
 namespace tenon::testing {
 
+inline std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
 // A path nobody else uses; `ending` names the format, like ".csv".
 inline std::string unique_path(std::string_view ending) {
   static int count = 0;
@@ -44,10 +49,7 @@ class TemporaryFile {
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
   const std::string& path() const { return path_; }
-  std::string contents() const {
-    std::ifstream file(path_, std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  }
+  std::string contents() const { return testing::contents(path_); }
 
  private:
   std::string path_;

@@ -15,6 +15,9 @@
 
 namespace tenon::testing {
 
+// The device that the tests choose.
+inline constexpr Device kVulkan{DeviceType::kVulkan, 0};
+
 struct VulkanDriverFile {
   std::string name;
   std::string file;

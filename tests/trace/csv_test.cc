@@ -29,7 +29,7 @@ struct Failure {
   std::uint64_t line = 0;
   std::uint64_t column = 0;
 };
-Failure failure_of(const std::string& text) {
+Failure csv_failure(const std::string& text) {
   try {
     parse_csv(text, "dir/bad.csv");
   } catch (const ParseError& error) {
@@ -42,7 +42,7 @@ Failure failure_of(const std::string& text) {
 
 void expect_failure(const std::string& body, std::uint64_t line, std::uint64_t column,
                     const std::string& reason) {
-  const Failure failure = failure_of(kHeader + body);
+  const Failure failure = csv_failure(kHeader + body);
   EXPECT_EQ(failure.line, line) << body;
   EXPECT_EQ(failure.column, column) << body << failure.reason;
   EXPECT_THAT(failure.reason, HasSubstr(reason)) << body;
@@ -129,14 +129,14 @@ TEST(Csv, NamesLineColumnAndReasonOfBadFields) {
 }
 
 TEST(Csv, NamesMissingAndRepeatedColumns) {
-  EXPECT_THAT(failure_of("time_us,op,id\n").reason, HasSubstr("lacks size, stream"));
-  const Failure twice = failure_of("time_us,op,id,size,stream,op\n");
+  EXPECT_THAT(csv_failure("time_us,op,id\n").reason, HasSubstr("lacks size, stream"));
+  const Failure twice = csv_failure("time_us,op,id,size,stream,op\n");
   EXPECT_THAT(twice.reason, HasSubstr("op is there twice"));
   EXPECT_EQ(twice.column, 27u);
-  EXPECT_THAT(failure_of("").reason, HasSubstr("no header line"));
+  EXPECT_THAT(csv_failure("").reason, HasSubstr("no header line"));
   // Kineto's traces, HTML, RMM's log without its first line: what to give instead.
   for (const char* other : {"{\"traceEvents\": []}\n", "7,14:21:19.998533,allocate,0x30,256,0x2\n"})
-    EXPECT_THAT(failure_of(other).reason,
+    EXPECT_THAT(csv_failure(other).reason,
                 AllOf(HasSubstr("_dump_snapshot"), HasSubstr("Thread,Time,Action,Pointer,Size"),
                       HasSubstr("time_us,op,id,size,stream")));
 }
@@ -145,7 +145,7 @@ TEST(Csv, RefusesMoreLiveBytesThanCanBeCounted) {
   std::string text = kHeader;
   for (int i = 0; i < 40'000; ++i)
     text += "0,alloc," + std::to_string(i) + ",140737488355328,0\n";
-  EXPECT_THAT(failure_of(text).reason, HasSubstr("more live bytes"));
+  EXPECT_THAT(csv_failure(text).reason, HasSubstr("more live bytes"));
 }
 
 TEST(Csv, WarnsOfTimesThatRunBackwardsAndKeepsTheOrder) {

@@ -14,7 +14,7 @@ using namespace std::string_literals;
 
 using Kind = PickleValue::Kind;
 
-std::string failure_of(const std::string& bytes) {
+std::string pickle_failure(const std::string& bytes) {
   try {
     PickleDocument(bytes, "x.pickle");
   } catch (const ParseError& error) {
@@ -87,44 +87,45 @@ TEST(Pickle, SurvivesAListThatContainsItself) {
 }
 
 TEST(Pickle, RefusesWhateverWouldRunCode) {
-  EXPECT_THAT(failure_of("\x80\x02" "cos\nsystem\nU\x02lst\x85R."s),
+  EXPECT_THAT(pickle_failure("\x80\x02" "cos\nsystem\nU\x02lst\x85R."s),
               HasSubstr("opcode 0x63 at byte offset 2: GLOBAL would import"));
-  EXPECT_THAT(failure_of("\x80\x04\x8c\x02os\x8c\x06system\x93."s), HasSubstr("STACK_GLOBAL"));
-  EXPECT_THAT(failure_of("\x80\x02)R."s), HasSubstr("offset 3: REDUCE would call"));
-  EXPECT_THAT(failure_of("\x80\x02}b."s), HasSubstr("BUILD"));
-  EXPECT_THAT(failure_of("\x80\x02)\x81."s), HasSubstr("NEWOBJ"));
-  EXPECT_THAT(failure_of("\x80\x02(ios\nsystem\n."s), HasSubstr("INST"));
-  EXPECT_THAT(failure_of("\x80\x02(o."s), HasSubstr("OBJ"));
-  EXPECT_THAT(failure_of("\x80\x02K\x01Q."s), HasSubstr("BINPERSID"));
-  EXPECT_THAT(failure_of("\x80\x02P1\n."s), HasSubstr("PERSID"));
-  EXPECT_THAT(failure_of("\x80\x02\x82\x01."s), HasSubstr("EXT1"));
-  EXPECT_THAT(failure_of("\x80\x05\x97."s), HasSubstr("NEXT_BUFFER"));
-  EXPECT_THAT(failure_of("\x80\x02I1\n."s), HasSubstr("protocols 0 and 1"));
-  EXPECT_THAT(failure_of("\x80\x02\xff."s), HasSubstr("no pickle opcode"));
+  EXPECT_THAT(pickle_failure("\x80\x04\x8c\x02os\x8c\x06system\x93."s), HasSubstr("STACK_GLOBAL"));
+  EXPECT_THAT(pickle_failure("\x80\x02)R."s), HasSubstr("offset 3: REDUCE would call"));
+  EXPECT_THAT(pickle_failure("\x80\x02}b."s), HasSubstr("BUILD"));
+  EXPECT_THAT(pickle_failure("\x80\x02)\x81."s), HasSubstr("NEWOBJ"));
+  EXPECT_THAT(pickle_failure("\x80\x02(ios\nsystem\n."s), HasSubstr("INST"));
+  EXPECT_THAT(pickle_failure("\x80\x02(o."s), HasSubstr("OBJ"));
+  EXPECT_THAT(pickle_failure("\x80\x02K\x01Q."s), HasSubstr("BINPERSID"));
+  EXPECT_THAT(pickle_failure("\x80\x02P1\n."s), HasSubstr("PERSID"));
+  EXPECT_THAT(pickle_failure("\x80\x02\x82\x01."s), HasSubstr("EXT1"));
+  EXPECT_THAT(pickle_failure("\x80\x05\x97."s), HasSubstr("NEXT_BUFFER"));
+  EXPECT_THAT(pickle_failure("\x80\x02I1\n."s), HasSubstr("protocols 0 and 1"));
+  EXPECT_THAT(pickle_failure("\x80\x02\xff."s), HasSubstr("no pickle opcode"));
 }
 
 TEST(Pickle, RefusesWhatIsTruncatedOrMakesNoSense) {
-  EXPECT_THAT(failure_of("\x80"s), HasSubstr("no pickle"));
-  EXPECT_THAT(failure_of("(lp0\n."s), HasSubstr("no pickle of protocol 2"));
-  EXPECT_THAT(failure_of("\x80\x09N."s), HasSubstr("protocol 9 is newer"));
-  EXPECT_THAT(failure_of("\x80\x04N"s), HasSubstr("truncated"));
-  EXPECT_THAT(failure_of("\x80\x04X\xff\xff\xff\x7f"
+  EXPECT_THAT(pickle_failure("\x80"s), HasSubstr("no pickle"));
+  EXPECT_THAT(pickle_failure("(lp0\n."s), HasSubstr("no pickle of protocol 2"));
+  EXPECT_THAT(pickle_failure("\x80\x09N."s), HasSubstr("protocol 9 is newer"));
+  EXPECT_THAT(pickle_failure("\x80\x04N"s), HasSubstr("truncated"));
+  EXPECT_THAT(pickle_failure("\x80\x04X\xff\xff\xff\x7f"
                          "abc"s),
               HasSubstr("2147483647 bytes are claimed"));
-  EXPECT_THAT(failure_of("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff"
+  EXPECT_THAT(pickle_failure("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff"
                          "abc"s),
               HasSubstr("claimed"));
-  EXPECT_THAT(failure_of("\x80\x04\x95\xff\x00\x00\x00\x00\x00\x00\x00N."s),
+  EXPECT_THAT(pickle_failure("\x80\x04\x95\xff\x00\x00\x00\x00\x00\x00\x00N."s),
               HasSubstr("a frame of 255"));
-  EXPECT_THAT(failure_of("\x80\x04Na."s), HasSubstr("stack is empty"));
-  EXPECT_THAT(failure_of("\x80\x04NNa."s), HasSubstr("a list is needed and None"));
-  EXPECT_THAT(failure_of("\x80\x04}(Nu."s), HasSubstr("key without a value"));
-  EXPECT_THAT(failure_of("\x80\x04]e."s), HasSubstr("no mark"));
-  EXPECT_THAT(failure_of("\x80\x04(."s), HasSubstr("STOP with 0 values and 1 open marks"));
-  EXPECT_THAT(failure_of("\x80\x04h\x05."s), HasSubstr("memo entry 5"));
-  EXPECT_THAT(failure_of("\x80\x04Nr\xff\xff\xff\xff."s), HasSubstr("memo entry 4294967295"));
-  EXPECT_THAT(failure_of("\x80\x04]N(0a."s), "");
-  EXPECT_THAT(failure_of("\x80\x04"s + std::string(20'000, '(') + "."), HasSubstr("levels deep"));
+  EXPECT_THAT(pickle_failure("\x80\x04Na."s), HasSubstr("stack is empty"));
+  EXPECT_THAT(pickle_failure("\x80\x04NNa."s), HasSubstr("a list is needed and None"));
+  EXPECT_THAT(pickle_failure("\x80\x04}(Nu."s), HasSubstr("key without a value"));
+  EXPECT_THAT(pickle_failure("\x80\x04]e."s), HasSubstr("no mark"));
+  EXPECT_THAT(pickle_failure("\x80\x04(."s), HasSubstr("STOP with 0 values and 1 open marks"));
+  EXPECT_THAT(pickle_failure("\x80\x04h\x05."s), HasSubstr("memo entry 5"));
+  EXPECT_THAT(pickle_failure("\x80\x04Nr\xff\xff\xff\xff."s), HasSubstr("memo entry 4294967295"));
+  EXPECT_THAT(pickle_failure("\x80\x04]N(0a."s), "");
+  EXPECT_THAT(pickle_failure("\x80\x04"s + std::string(20'000, '(') + "."),
+              HasSubstr("levels deep"));
 }
 
 TEST(Pickle, ReadsDeepNestingWithoutRecursion) {

@@ -61,7 +61,7 @@ Snapshot parsed(const std::vector<std::string>& events) {
   return parse_profile(profile(events), "run.json").value();
 }
 
-std::string failure_of(const std::string& bytes) {
+std::string profile_failure(const std::string& bytes) {
   try {
     parse_profile(bytes, "run.json");
   } catch (const ParseError& error) {
@@ -177,36 +177,37 @@ TEST(Profile, SaysWhatContradictsItself) {
 }
 
 TEST(Profile, ThatTellsNothingOfMemorySaysWhatToRecord) {
-  EXPECT_THAT(failure_of(profile({span("cpu_op", "aten::add", 1, 2)})),
+  EXPECT_THAT(profile_failure(profile({span("cpu_op", "aten::add", 1, 2)})),
               HasSubstr("is a profile without events of memory: record with "
                         "torch.profiler.profile(profile_memory=True)"));
-  EXPECT_THAT(failure_of(R"([{"name": "[memory]", "ph": "i", "args": {"Bytes": 4}}])"),
+  EXPECT_THAT(profile_failure(R"([{"name": "[memory]", "ph": "i", "args": {"Bytes": 4}}])"),
               HasSubstr("whose 1 events of memory have no addresses"));
-  EXPECT_THAT(failure_of("[[1, 2], [[0, 4], [0, 8]]]"), HasSubstr("give the profile itself"));
-  EXPECT_THAT(failure_of(R"([[-1, 0, 65536, 0]])"), HasSubstr("export_memory_timeline"));
-  EXPECT_THAT(failure_of(R"({"loss": [1, 2]})"), HasSubstr("neither a profile (traceEvents) nor"));
-  EXPECT_THAT(failure_of("[]"), HasSubstr("neither a profile"));
+  EXPECT_THAT(profile_failure("[[1, 2], [[0, 4], [0, 8]]]"), HasSubstr("give the profile itself"));
+  EXPECT_THAT(profile_failure(R"([[-1, 0, 65536, 0]])"), HasSubstr("export_memory_timeline"));
+  EXPECT_THAT(profile_failure(R"({"loss": [1, 2]})"),
+              HasSubstr("neither a profile (traceEvents) nor"));
+  EXPECT_THAT(profile_failure("[]"), HasSubstr("neither a profile"));
 }
 
 TEST(Profile, ThatIsDamagedIsRefusedWithThePlace) {
   const std::string sound =
       profile({Memory{.time_us = 1, .bytes = 512, .address = 2, .allocated = 512}.text()});
-  EXPECT_THAT(failure_of(sound), IsEmpty());
+  EXPECT_THAT(profile_failure(sound), IsEmpty());
   for (std::size_t cut = 1; cut < sound.size(); ++cut)
-    EXPECT_THAT(failure_of(sound.substr(0, cut)), HasSubstr("run.json:1:")) << cut;
-  EXPECT_THAT(failure_of(sound.substr(0, 40)), HasSubstr("the file may be truncated"));
-  EXPECT_THAT(failure_of("{\n  \"a\": nan}"), HasSubstr("run.json:2:9: no JSON at"));
-  EXPECT_THAT(failure_of("{\"a\": \"\x01\"}"), HasSubstr("no JSON at"));
-  EXPECT_THAT(failure_of(std::string(1'000'000, '[')), HasSubstr("export_memory_timeline"));
+    EXPECT_THAT(profile_failure(sound.substr(0, cut)), HasSubstr("run.json:1:")) << cut;
+  EXPECT_THAT(profile_failure(sound.substr(0, 40)), HasSubstr("the file may be truncated"));
+  EXPECT_THAT(profile_failure("{\n  \"a\": nan}"), HasSubstr("run.json:2:9: no JSON at"));
+  EXPECT_THAT(profile_failure("{\"a\": \"\x01\"}"), HasSubstr("no JSON at"));
+  EXPECT_THAT(profile_failure(std::string(1'000'000, '[')), HasSubstr("export_memory_timeline"));
   std::string deep = profile({Memory{.time_us = 1, .bytes = 512, .address = 2}.text()});
   deep.insert(deep.find("\"GPU\""), std::string(1'000'000, '['));
-  EXPECT_THAT(failure_of(deep), HasSubstr("no JSON at"));
+  EXPECT_THAT(profile_failure(deep), HasSubstr("no JSON at"));
 }
 
 TEST(Profile, OfNumbersThatNoProgramHasIsRefused) {
   const auto refusal = [](const Memory& memory) {
     const Memory sound = {.time_us = 1, .bytes = 8, .address = 2};
-    return failure_of(profile({sound.text(), memory.text()}));
+    return profile_failure(profile({sound.text(), memory.text()}));
   };
   EXPECT_THAT(refusal({.time_us = 1e300, .bytes = 8, .address = 4}),
               HasSubstr("time is not one that a clock has"));

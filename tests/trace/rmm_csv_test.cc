@@ -14,10 +14,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-constexpr const char* kHeader = "Thread,Time,Action,Pointer,Size,Stream\n";
+constexpr const char* kRmmHeader = "Thread,Time,Action,Pointer,Size,Stream\n";
 
 TEST(RmmCsv, ReadsALog) {
-  const testing::TemporaryFile file(".csv", std::string(kHeader) +
+  const testing::TemporaryFile file(".csv", std::string(kRmmHeader) +
                                                 "11,10:00:00:000100,allocate,0x7f00,1024,0\n"
                                                 "12,10:00:00:000300,allocate,0x8f00,2048,0x2\n"
                                                 "11,10:00:01.000000,free,0x7f00,1024,0\n"
@@ -47,7 +47,7 @@ TEST(RmmCsv, ReadsALog) {
 }
 
 TEST(RmmCsv, GoesOnPastMidnight) {
-  const Trace trace = parse_rmm_csv(std::string(kHeader) +
+  const Trace trace = parse_rmm_csv(std::string(kRmmHeader) +
                                         "1,23:59:59:000000,allocate,7f00,8,0\n"
                                         "1,00:00:01:000000,free,7f00,8,0\n",
                                     "x.csv");
@@ -56,7 +56,7 @@ TEST(RmmCsv, GoesOnPastMidnight) {
 }
 
 TEST(RmmCsv, MendsWhatTheLogDoesNotShow) {
-  const Trace trace = parse_rmm_csv(std::string(kHeader) +
+  const Trace trace = parse_rmm_csv(std::string(kRmmHeader) +
                                         "1,10:00:00:000000,free,0x10,8,0\n"
                                         "1,10:00:00:000001,allocate,0x20,8,0\n"
                                         "1,10:00:00:000002,allocate,0x20,16,0\n"
@@ -73,7 +73,7 @@ TEST(RmmCsv, MendsWhatTheLogDoesNotShow) {
 TEST(RmmCsv, SaysWhereALineIsWrong) {
   const auto failure = [](const std::string& line) {
     try {
-      parse_rmm_csv(kHeader + line, "x.csv");
+      parse_rmm_csv(kRmmHeader + line, "x.csv");
     } catch (const ParseError& error) {
       return std::string(error.what());
     }

@@ -329,27 +329,26 @@ class _Native(Module):
 class SelfAttention(_Native):
     """Self-attention with several heads: [N, L, width] -> [N, L, width]."""
 
-    def __init__(self, width: int, heads: int = 1, causal: bool = False, dropout: float = 0.0,
-                 recompute: bool = True) -> None:
-        super().__init__(_tensor._self_attention(width, heads, causal, dropout, recompute))
+    def __init__(self, width: int, heads: int = 1, causal: bool = False,
+                 dropout: float = 0.0) -> None:
+        super().__init__(_tensor._self_attention(width, heads, causal, dropout))
 
 
 class TransformerBlock(_Native):
     """x + attention(norm(x)), then x + mlp(norm(x)): the pre-norm block of GPT-2."""
 
-    def __init__(self, width: int, heads: int = 1, causal: bool = False, dropout: float = 0.0,
-                 recompute: bool = True) -> None:
-        super().__init__(_tensor._transformer_block(width, heads, causal, dropout, recompute))
+    def __init__(self, width: int, heads: int = 1, causal: bool = False,
+                 dropout: float = 0.0) -> None:
+        super().__init__(_tensor._transformer_block(width, heads, causal, dropout))
 
 
 class CharGpt(_Native):
     """A GPT over characters: [N, L] of int64 -> logits [N, L, vocabulary]."""
 
     def __init__(self, vocabulary: int, length: int = 64, layers: int = 4, width: int = 128,
-                 heads: int = 4, dropout: float = 0.0, recompute: bool = True,
-                 checkpoints: int = 0) -> None:
+                 heads: int = 4, dropout: float = 0.0, checkpoints: int = 0) -> None:
         super().__init__(_tensor._char_gpt(vocabulary, length, layers, width, heads, dropout,
-                                           recompute, checkpoints))
+                                           checkpoints))
 
 
 # --- Files.

@@ -69,17 +69,6 @@ std::shared_ptr<NamedState> state_of(const nb::dict& parameters, const nb::dict&
   return state;
 }
 
-nn::AttentionOptions attention(std::int64_t width, std::int64_t heads, bool causal, double dropout,
-                               bool recompute) {
-  nn::AttentionOptions options;
-  options.width = width;
-  options.heads = heads;
-  options.causal = causal;
-  options.dropout = dropout;
-  options.recompute = recompute;
-  return options;
-}
-
 void bind_modules(nb::module_& module) {
   nb::class_<nn::Module>(module, "NativeModule", "A module written in C++.")
       .def("forward", [](nn::Module& m, const Tensor& input) {
@@ -99,23 +88,23 @@ void bind_modules(nb::module_& module) {
            "Dropout and batch normalisation behave differently in training.")
       .def("set_path", [](nn::Module& m, const std::string& path) { m.set_path(path); },
            nb::arg("path"), "What recordings call it.");
-  module.def("_self_attention", [](std::int64_t width, std::int64_t heads, bool causal, double dropout, bool recompute) {
+  module.def("_self_attention", [](std::int64_t width, std::int64_t heads, bool causal, double dropout) {
     return std::shared_ptr<nn::Module>(std::make_shared<nn::SelfAttention>(
-        attention(width, heads, causal, dropout, recompute)));
-  }, nb::arg("width"), nb::arg("heads"), nb::arg("causal"), nb::arg("dropout"), nb::arg("recompute"));
-  module.def("_transformer_block", [](std::int64_t width, std::int64_t heads, bool causal, double dropout, bool recompute) {
+        nn::AttentionOptions{width, heads, causal, dropout}));
+  }, nb::arg("width"), nb::arg("heads"), nb::arg("causal"), nb::arg("dropout"));
+  module.def("_transformer_block", [](std::int64_t width, std::int64_t heads, bool causal, double dropout) {
     return std::shared_ptr<nn::Module>(std::make_shared<nn::TransformerBlock>(
-        attention(width, heads, causal, dropout, recompute)));
-  }, nb::arg("width"), nb::arg("heads"), nb::arg("causal"), nb::arg("dropout"), nb::arg("recompute"));
+        nn::AttentionOptions{width, heads, causal, dropout}));
+  }, nb::arg("width"), nb::arg("heads"), nb::arg("causal"), nb::arg("dropout"));
   module.def("_char_gpt", [](std::int64_t vocabulary, std::int64_t length, std::int64_t layers,
-                             std::int64_t width, std::int64_t heads, double dropout, bool recompute,
+                             std::int64_t width, std::int64_t heads, double dropout,
                              std::int64_t checkpoints) {
-    nn::GptOptions options{vocabulary, length, layers, width, heads, dropout, recompute};
+    nn::GptOptions options{vocabulary, length, layers, width, heads, dropout};
     auto made = std::make_shared<nn::CharGpt>(options);
     made->set_checkpoints(checkpoints);
     return std::shared_ptr<nn::Module>(made);
   }, nb::arg("vocabulary"), nb::arg("length"), nb::arg("layers"), nb::arg("width"), nb::arg("heads"),
-             nb::arg("dropout"), nb::arg("recompute"), nb::arg("checkpoints"));
+             nb::arg("dropout"), nb::arg("checkpoints"));
 }
 
 // ------------------------------------------------------------------------------------------------

@@ -158,10 +158,9 @@ bool run_callbacks() {
 }  // namespace
 
 void reclaimers_before_fork() { registry().mutex.lock(); }
-void reclaimers_after_fork_in_parent() { registry().mutex.unlock(); }
-void reclaimers_after_fork_in_child() {
+void reclaimers_after_fork(bool in_child) {
   for (const auto& slot : registry().slots)
-    if (!std::unique_lock(slot->busy, std::try_to_lock).owns_lock())
+    if (in_child && !std::unique_lock(slot->busy, std::try_to_lock).owns_lock())
       new (&slot->busy) std::recursive_mutex;  // its owner is a thread of the parent alone
   registry().mutex.unlock();
 }

@@ -65,8 +65,7 @@ class Reclaimer {
 // Around fork(2): no reclaimer begins or ends meanwhile. In the child, a reclaimer that another
 // thread was asking can be asked again and can end.
 void reclaimers_before_fork();
-void reclaimers_after_fork_in_parent();
-void reclaimers_after_fork_in_child();
+void reclaimers_after_fork(bool in_child);
 
 // Enrols a reclaimer until end(). A class declares it as its last member, so that the reclaimer is
 // complete whenever it is asked. A destructor that does more than its members' calls end() first.

@@ -56,8 +56,7 @@ Tensor SelfAttention::step(const Tensor& input, GrowableTensor& cache) {
 }
 
 TransformerBlock::TransformerBlock(const AttentionOptions& options, Generator& generator)
-    : recompute_(options.recompute),
-      norm1_(std::make_shared<LayerNorm>(IntList{options.width})),
+    : norm1_(std::make_shared<LayerNorm>(IntList{options.width})),
       attention_(std::make_shared<SelfAttention>(options, generator)),
       norm2_(std::make_shared<LayerNorm>(IntList{options.width})),
       widen_(std::make_shared<Linear>(options.width, 4 * options.width, true, generator)),
@@ -72,7 +71,6 @@ TransformerBlock::TransformerBlock(const AttentionOptions& options, Generator& g
 }
 
 Tensor TransformerBlock::forward(const Tensor& input) {
-  const autograd::RecomputeCheap recompute(recompute_);
   return after_attention(ops::add(input, (*attention_)((*norm1_)(input))));
 }
 

@@ -9,15 +9,11 @@
 
 namespace tenon::nn {
 
-// Sizes, and what backward keeps.
 struct AttentionOptions {
   std::int64_t width = 0;  // of the features: heads * size of one
   std::int64_t heads = 1;
   bool causal = false;  // place i sees places up to i
   double dropout = 0;   // of what comes out
-  // Backward of a block computes the results of norms and of gelu again instead of keeping them.
-  // The bits are the same; activations are five eighths, time some percent more.
-  bool recompute = true;
 };
 
 // Self-attention with several heads: softmax(q k^T / sqrt(width / heads)) v for each head, from
@@ -56,7 +52,6 @@ class TransformerBlock final : public Module {
  private:
   Tensor after_attention(const Tensor& middle);
 
-  const bool recompute_;
   const std::shared_ptr<LayerNorm> norm1_;
   const std::shared_ptr<SelfAttention> attention_;
   const std::shared_ptr<LayerNorm> norm2_;

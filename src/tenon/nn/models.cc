@@ -62,8 +62,7 @@ CharGpt::CharGpt(const GptOptions& options, Generator& generator)
   register_module("tokens", tokens_);
   places_ = register_parameter(
       "places", make_parameter({options.length, options.width}, small, generator));
-  const AttentionOptions attention{options.width, options.heads, true, options.dropout,
-                                   options.recompute};
+  const AttentionOptions attention{options.width, options.heads, true, options.dropout};
   for (std::int64_t i = 0; i < options.layers; ++i) {
     layers_.push_back(std::make_shared<TransformerBlock>(attention, generator));
     blocks_->add(layers_.back());
@@ -77,7 +76,6 @@ Tensor CharGpt::forward(const Tensor& index) {
   if (index.dim() != 2 || index.size(1) > options_.length)
     throw InvalidArgument(fmt::format("CharGpt: an input of shape {}; it takes [N, up to {}]",
                                       to_string(index.sizes()), options_.length));
-  const autograd::RecomputeCheap recompute(options_.recompute);
   const Tensor x = ops::add((*tokens_)(index), places_.narrow(0, 0, index.size(1)));
   return (*head_)((*norm_)((*blocks_)(x)));
 }

@@ -31,7 +31,6 @@ struct GptOptions {
   std::int64_t width = 128;
   std::int64_t heads = 4;
   double dropout = 0;
-  bool recompute = true;  // AttentionOptions::recompute
 };
 
 // A GPT over characters (Radford et al. 2019, small): [N, L] of i64 -> logits [N, L, vocabulary].

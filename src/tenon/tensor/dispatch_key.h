@@ -3,7 +3,6 @@
 
 #include <bit>
 #include <cstdint>
-#include <string_view>
 
 #include "tenon/device/device.h"
 
@@ -27,9 +26,6 @@ enum class DispatchKey : std::uint8_t {
   kTracer,    // a mode that watches operators; never in a tensor, set for a thread
 };
 inline constexpr int kDispatchKeyCount = static_cast<int>(DispatchKey::kTracer) + 1;
-
-// In a word: "cpu".
-std::string_view dispatch_key_name(DispatchKey key);
 
 // A set of keys in one word.
 class DispatchKeySet {

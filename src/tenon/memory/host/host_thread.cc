@@ -50,10 +50,7 @@ class HostThread::Forks {
     for (const auto& [id, allocator] : directory.allocators) allocator->after_fork(kProcess);
     directory.mutex.unlock();
     raw_holders_after_fork();
-    if (kProcess == Process::kParent)
-      reclaimers_after_fork_in_parent();
-    else
-      reclaimers_after_fork_in_child();
+    reclaimers_after_fork(kProcess == Process::kChild);
     observers_after_fork(kProcess == Process::kChild);
   }
 
