@@ -16,6 +16,7 @@
 namespace tenon {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -76,6 +77,15 @@ TEST(Command, ReplayPrintsATable) {
   EXPECT_THAT(replay.err, IsEmpty());
   EXPECT_THAT(replay.out, HasSubstr("4 events in 40.0 us, live peak 2.86 MiB (3,000,000 bytes)"));
   EXPECT_THAT(replay.out, HasSubstr("\n  system "));
+}
+
+TEST(Command, EventsWithoutTimesHaveNoDuration) {
+  const TemporaryFile trace(
+      ".csv", "time_us,op,id,size,stream\n0,alloc,0,1000,0\n0,alloc,1,5,0\n");
+  EXPECT_THAT(tenon_command("replay --policy null " + trace.path()).out,
+              HasSubstr(": 2 events, live peak 1005 B"));
+  EXPECT_THAT(tenon_command("explain " + trace.path()).out,
+              AllOf(HasSubstr("Live peak: "), Not(HasSubstr(" 0 after the recording"))));
 }
 
 TEST(Command, ReplayPrintsJsonAndWritesIt) {

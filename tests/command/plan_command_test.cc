@@ -13,6 +13,7 @@
 namespace tenon {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::TemporaryFile;
 using testing::Outcome;
@@ -34,6 +35,13 @@ TEST(PlanCommand, SolvesAProblemAtItsCapacityAndValidatesIt) {
   EXPECT_EQ(tenon_command(check + problem + " --capacity 1048576").status, 0);
   EXPECT_EQ(tenon_command(check + problem + " --capacity 1048575").status, 1);
   EXPECT_EQ(tenon_command(check + shipped("plans/A.1048576.csv")).status, 1);
+}
+
+TEST(PlanCommand, GroupsTheDigitsOfItsFigures) {
+  const TemporaryFile problem(".csv", "id,lower,upper,size\na,0,2,10000\nb,1,3,2000\n");
+  EXPECT_THAT(tenon_command("plan " + problem.path()).out,
+              AllOf(HasSubstr("peak         11.72 KiB (12,000 bytes)"),
+                    HasSubstr("lower bound  11.72 KiB (12,000 bytes)")));
 }
 
 TEST(PlanCommand, SaysWhenACapacityIsImpossible) {

@@ -5,6 +5,7 @@ import pytest
 from tenon import _core
 from tenon.fit import Fit, main, table
 from tenon.forecast import ForecastError
+from tenon.forecast._engine import ProgramFailed
 
 GIB = 1 << 30
 
@@ -96,3 +97,15 @@ def test_a_change_with_which_the_program_fails_saves_nothing():
     assert failed.split()[2:5] == ["-", "-", "-"] and failed.endswith("batch=6: no bf16 here")
     assert not any(line.endswith(" ") for line in table("", rows).splitlines())
     assert _core.format_bytes(0) not in table("", rows)
+
+
+@pytest.mark.parametrize("change, hint", [("", True), ("bf16", False)])
+def test_only_a_value_that_fails_is_told_of_multiples(monkeypatch, change, hint):
+    def fails(*_, **__):
+        raise ProgramFailed("no bfloat16 here")
+
+    monkeypatch.setattr("tenon.forecast._run.run_script", fails)
+    fit = Fit("train.py", [], "batch", GIB, card="T4", steps=3, expandable=False)
+    with pytest.raises(ForecastError) as raised:
+        fit.forecast(8, change)
+    assert ("--multiple-of" in str(raised.value)) == hint and "no bfloat16" in str(raised.value)

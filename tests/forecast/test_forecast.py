@@ -292,6 +292,12 @@ def test_what_ends_a_script(tmp_path, text, line, word):
     assert answer["live_peak_bytes"] == 36  # the part that ran
 
 
+def test_an_explanation_names_the_script(tmp_path):
+    done = run(tmp_path, LOOP, "64", options=["--explain"])
+    assert done.returncode == 0 and "\nDevice 0 (train): " in done.stdout
+    assert "tenon-forecast-" not in done.stdout
+
+
 def test_a_crash_names_the_line(tmp_path):
     text = "import ctypes, torch\nx = torch.ones(9, device='cuda')\nctypes.string_at(0)\n"
     done = run(tmp_path, text)

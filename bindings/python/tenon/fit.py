@@ -96,6 +96,7 @@ class Fit:
                     raise ProgramFailed(answer.problem)
             except ProgramFailed as error:
                 raise ForecastError(
+                    str(error) if change or shard != self._shard else
                     f"{self._vary}={number}: {error} (if the script takes only some values, give "
                     "--multiple-of N)"
                 ) from None

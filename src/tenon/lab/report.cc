@@ -95,10 +95,13 @@ std::vector<std::string> row(const SurveyResult& r, bool capacities) {
 }
 
 std::string trace_title(const SurveyResult& r) {
-  std::string title =
-      fmt::format("{}: {} events in {}, live peak {} ({} bytes)", r.trace, grouped(r.events),
-                  format_duration_ns(1e3 * as_double(r.trace_duration_us)),
-                  format_byte_size(r.live_peak_bytes), grouped(r.live_peak_bytes));
+  const std::string time =
+      r.trace_duration_us == 0
+          ? ""
+          : " in " + format_duration_ns(1e3 * as_double(r.trace_duration_us));
+  std::string title = fmt::format("{}: {} events{}, live peak {} ({} bytes)", r.trace,
+                                  grouped(r.events), time, format_byte_size(r.live_peak_bytes),
+                                  grouped(r.live_peak_bytes));
   if (r.floor_ns) title += fmt::format("; the replay itself costs {:.1f} ns an event", *r.floor_ns);
   if (r.capacity_bytes != 0 && r.capacity_bytes < r.live_peak_bytes)
     title += fmt::format("\n  the capacity, {}, is smaller than the live peak: nothing can fit",

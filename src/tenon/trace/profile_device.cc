@@ -196,7 +196,8 @@ class ProfileDevice {
           "not profiled, or lost events",
           path_, format_byte_size(static_cast<std::uint64_t>(drift_))));
     if (host)
-      builder_.warn(path_ + ": a profile of host memory: no GPU has events of memory");
+      builder_.warn(path_ + ": a profile of host memory, no GPU has events: replays and advice are "
+                            "for a card with these requests");
     else
       builder_.warn(path_ + ": a profile tells the sizes of PyTorch's blocks, up to 1 MiB more "
                             "than was asked for, and no streams: replays are approximate");

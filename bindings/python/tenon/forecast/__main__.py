@@ -91,7 +91,8 @@ def _printed(forecast: Callable[[], Forecast], options: argparse.Namespace, out:
         if options.save:
             answer.recording.save(options.save)
         if options.explain:
-            print(answer.recording.explain(), file=out, flush=True)
+            _, _, text = str(answer.recording.explain()).partition("\n")  # the first line is a file
+            print(text, file=out, flush=True)
     except (ForecastError, OSError) as error:
         print(f"tenon.forecast: {error}", file=sys.stderr)
         return 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -57,7 +58,7 @@ class Forecast:
         """With "assumed": the live peak with empty masks and with full ones, where it is known."""
         self.tensor_peak_bytes = tensor_peak_bytes
         """The peak of tensors alone: without workspaces and kernels' scratch."""
-        self.recording: Recording = _loaded(snapshot)
+        self.recording: Recording = _loaded(snapshot, name)
         self._offloaded = offloaded
         self._figures: Optional[Dict[str, Any]] = None
 
@@ -69,7 +70,7 @@ class Forecast:
 
     def without_optimizer_state(self) -> Recording:
         """The same events with the optimizer's state elsewhere."""
-        return _loaded(self._offloaded())
+        return _loaded(self._offloaded(), self.name)
 
     def figures(self) -> Dict[str, Any]:
         """Live peak, reserved and the smallest card, under default and expandable settings."""
@@ -152,9 +153,11 @@ class Forecast:
         return f"<tenon.forecast.Forecast {self.name}: {_core.format_bytes(self.live_peak_bytes)}>"
 
 
-def _loaded(snapshot: bytes) -> Recording:
+def _loaded(snapshot: bytes, name: str) -> Recording:
+    """The recording, whose devices have the program's name."""
+    stem = re.sub(r"[^\w.-]", "_", os.path.splitext(name)[0])[:99]
     folder = tempfile.mkdtemp(prefix="tenon-forecast-")
-    path = os.path.join(folder, "forecast.pickle")
+    path = os.path.join(folder, f"{stem}.pickle")
     try:
         with open(path, "wb") as out:
             out.write(snapshot)

@@ -87,7 +87,10 @@ def _bounds(least: Outcome, why_not: str, bounds: Optional[Tuple[int, int]]) -> 
 
 def _once_only(values: Any) -> str:
     if not values.sizes and not values.integers:
-        return f"{values.decisions} decisions of the program were taken as if unknown numbers were 0"
+        return (
+            "decisions of the program were taken as if unknown numbers were 0: "
+            f"{values.decisions}"
+        )
     what = ", ".join(sorted(values.sizes)) or "numbers that it reads"
     if values.share is not None:
         return (
@@ -104,7 +107,7 @@ def _either(least: Outcome, most: Outcome) -> Answer:
     """Only decisions are unknown: the way that gets through, or the one that takes more."""
     size = _core.format_bytes
     count = least.session.values.decisions
-    head = f"{count} decisions of the program depend on numbers that are not known: "
+    head = f"decisions of the program depend on numbers that are not known ({count}): "
     if least.problem and not most.problem:
         return Answer(most, "assumed", [head + "it gets through in one way only, which is this one"])
     if most.problem and not least.problem:
@@ -179,11 +182,11 @@ def assumed_notes(outcome: Outcome) -> List[str]:
                 "peak, whether masks are empty or full"]
     if values.decisions:
         return [
-            f"{values.decisions} decisions of the program on numbers that are not known do not "
-            "change its peak"
+            "decisions of the program on numbers that are not known do not change its peak: "
+            f"{values.decisions}"
         ]
     if values.numbers:
-        return [f"{values.numbers} numbers that the program read from tensors were taken as 0"]
+        return [f"numbers that the program read from tensors were taken as 0: {values.numbers}"]
     return []
 
 

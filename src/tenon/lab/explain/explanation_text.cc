@@ -252,7 +252,9 @@ class Report {
 
   // ", 1.2 s after the recording began"; nothing where there are no times.
   std::string after(std::int64_t us) const {
-    return timed_ ? fmt::format(", {} after the recording began", time(us)) : "";
+    if (!timed_) return "";
+    return us == 0 ? ", as the recording began"
+                   : fmt::format(", {} after the recording began", time(us));
   }
 
   const Explanation& all_;

@@ -8,6 +8,7 @@
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/lab/plan_validator.h"
+#include "tenon/lab/text_table.h"
 #include "tenon/lab/workload.h"
 
 namespace tenon {
@@ -23,7 +24,8 @@ std::string program_text(const PlannedProgram& program) {
   if (program.iterations)
     text += fmt::format(
         "  iterations   {:.1f} found, of {} allocations each, after the first {}{}\n",
-        program.iterations->count, program.iterations->period, program.iterations->begin,
+        program.iterations->count, grouped(program.iterations->period),
+        grouped(program.iterations->begin),
         program.loop ? ": one is planned and served again and again" : "");
   return text;
 }
@@ -90,11 +92,12 @@ std::string plan_text(const PlanReport& report) {
                            : static_cast<double>(report.peak_bytes) /
                                  static_cast<double>(report.lower_bound_bytes);
   std::string text = fmt::format("{}: {} allocations planned in {:.2f} s\n", report.name,
-                                 report.requests, report.seconds);
+                                 grouped(report.requests), report.seconds);
   text += fmt::format("  peak         {} ({} bytes)\n", format_byte_size(report.peak_bytes),
-                      report.peak_bytes);
+                      grouped(report.peak_bytes));
   text += fmt::format("  lower bound  {} ({} bytes): the plan needs {:.4f} x\n",
-                      format_byte_size(report.lower_bound_bytes), report.lower_bound_bytes, ratio);
+                      format_byte_size(report.lower_bound_bytes),
+                      grouped(report.lower_bound_bytes), ratio);
   const bool impossible = report.impossible || report.capacity_bytes < report.lower_bound_bytes;
   if (report.capacity_bytes != 0)
     text += fmt::format("  capacity     {}: {}\n", format_byte_size(report.capacity_bytes),
