@@ -74,7 +74,7 @@ struct FourVectors {
 // What vectors do not hold, of rows that may be many and short, is gathered as it is in the end
 // where a mask is dear, or where so many rows would lose digits in f32 lanes.
 template <typename T, typename A = typename AccumulatorOf<T>::type>
-A sum_of(const T* x, std::int64_t count, std::int64_t rows, std::int64_t row_elements) {
+HWY_INLINE A sum_of(const T* x, std::int64_t count, std::int64_t rows, std::int64_t row_elements) {
   constexpr std::int64_t kLong = 64;
   const hn::ScalableTag<T> d;
   const auto zero = hn::Zero(d);
@@ -207,9 +207,9 @@ HWY_NOINLINE Lane by_lanes(const T* x, std::int64_t count, double shift, std::in
 
 // f32 is gathered in f32 lanes over short stretches, whose results go into the f64 accumulator.
 template <class Op, typename T, typename Lane>
-HWY_NOINLINE void stretch(typename AccumulatorOf<T>::type& accumulator, const T* x,
-                          std::int64_t count, double shift, std::int64_t rows,
-                          std::int64_t row_elements) {
+HWY_INLINE void stretch(typename AccumulatorOf<T>::type& accumulator, const T* x,
+                        std::int64_t count, double shift, std::int64_t rows,
+                        std::int64_t row_elements) {
   using A = typename AccumulatorOf<T>::type;
   const auto found = [&] {
     if constexpr (std::is_same_v<Op, Sum> && std::is_same_v<T, Lane> && !kIsComplex<T>)
@@ -226,8 +226,8 @@ HWY_NOINLINE void stretch(typename AccumulatorOf<T>::type& accumulator, const T*
 }
 
 template <class Op, typename T>
-HWY_NOINLINE void row(void* accumulator, const void* block, std::int64_t count, double shift,
-                      std::int64_t rows, std::int64_t row_elements) {
+HWY_INLINE void gather_rows(void* accumulator, const void* block, std::int64_t count,
+                            double shift, std::int64_t rows, std::int64_t row_elements) {
   using A = typename AccumulatorOf<T>::type;
   // Sums of deviations keep their digits only in f64.
   constexpr bool kInFloat =
@@ -253,12 +253,19 @@ HWY_NOINLINE void row(void* accumulator, const void* block, std::int64_t count, 
 }
 
 template <class Op, typename T>
+void row(void* accumulator, const void* block, std::int64_t count, double shift, std::int64_t rows,
+         std::int64_t row_elements) {
+  gather_rows<Op, T>(accumulator, block, count, shift, rows, row_elements);
+}
+
+template <class Op, typename T>
 void each_row(void* accumulators, const void* block, std::int64_t count, const double* shifts,
               std::int64_t rows, std::int64_t row_elements) {
   auto* totals = static_cast<typename AccumulatorOf<T>::type*>(accumulators);
   const T* x = static_cast<const T*>(block);
   for (std::int64_t r = 0; r < rows; ++r)
-    row<Op, T>(totals + r, x + r * row_elements, count, shifts == nullptr ? 0 : shifts[r], 1, 0);
+    gather_rows<Op, T>(totals + r, x + r * row_elements, count,
+                       shifts == nullptr ? 0 : shifts[r], 1, 0);
 }
 
 // The rows side by side do not wait for each other.
