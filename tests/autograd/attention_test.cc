@@ -112,6 +112,17 @@ TEST(AttentionInTiles, QueriesThatSeeNothing) {
   compare({q, k, v, added, false, {}});
 }
 
+// A whole row of the lowest number adds up to the sum of its keys, though log(sum) is lost in it.
+TEST(AttentionInTiles, LowestNumberInAWholeRow) {
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    const Tensor q = randn({70, 8}), k = randn({130, 8}), v = randn({130, 8});
+    const Tensor mask = zeros({70, 130}, dtype);
+    fill_(mask.narrow(0, 3, 1), std::numeric_limits<float>::lowest());
+    fill_(mask.narrow(0, 69, 1), std::numeric_limits<float>::lowest());
+    compare({q, k, v, mask, false, {}}, dtype);
+  }
+}
+
 // Tiles before the largest score, and behind it.
 TEST(AttentionInTiles, LargeScores) {
   for (const double at : {0.0, 70.0, 199.0}) {
@@ -141,6 +152,40 @@ TEST(AttentionInTiles, ViewsAndBroadcasting) {
                                                 packed.select(0, 2))
                   .transpose(1, 2)
                   .is_contiguous());
+}
+
+// Where one share is 1 the scores have no gradient, to the last bit.
+TEST(AttentionInTiles, OneShareHasNoGradientOfScores) {
+  const Tensor q = randn({2, 70, 24}).set_requires_grad(true);
+  const Tensor out = ops::scaled_dot_product_attention(q, randn({2, 90, 24}), randn({2, 90, 33}),
+                                                       {}, true);
+  const Tensor gradient = contiguous(grad({out}, {q}, {randn({2, 70, 33})})[0].narrow(1, 0, 1));
+  for (std::int64_t i = 0; i < gradient.numel(); ++i)
+    EXPECT_EQ(gradient.const_data_ptr<float>()[i], 0);
+}
+
+TEST(AttentionInTiles, GradientsOfSome) {
+  const Tensor q = randn({3, 70, 8}), k = randn({3, 90, 8}), v = randn({3, 90, 8});
+  const Tensor gradient = randn({3, 70, 8});
+  const Case c{q, k, v, {}, true, {}};
+  const std::vector<Tensor> all = all_of(c, DType::kF32, gradient, false);
+  for (std::size_t i = 0; i < 3; ++i) {
+    Tensor in[] = {q.detach(), k.detach(), v.detach()};
+    in[i].set_requires_grad(true);
+    const Tensor out = ops::scaled_dot_product_attention(in[0], in[1], in[2], {}, true);
+    const Tensor one = grad({out}, {in[i]}, {gradient})[0];
+    EXPECT_EQ(std::memcmp(one.const_data_ptr(), all[i].const_data_ptr(),
+                          static_cast<std::size_t>(one.numel()) * 4),
+              0);
+  }
+}
+
+TEST(AttentionInTiles, RefusesAResultChangedInPlace) {
+  const Tensor q = randn({20, 8}).set_requires_grad(true);
+  const Tensor out = ops::scaled_dot_product_attention(q, q, q);
+  const Tensor sum = ops::sum(out);
+  ops::mul_(out.detach(), 2);
+  EXPECT_THROW(backward(sum), InvalidArgument);
 }
 
 TEST(AttentionInTiles, HasTheSameBitsOnAnyNumberOfThreads) {

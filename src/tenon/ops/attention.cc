@@ -57,11 +57,8 @@ Tensor detail::attention(const Tensor& query, const Tensor& key, const Tensor& v
                          const Tensor& mask, bool is_causal, std::optional<double> scale) {
   const Attention attention = attention_of(query, key, value, mask, is_causal, scale);
   if (!has_fused_attention(attention)) return composed_attention(attention);
-  const DimVector sizes = attention.sizes();
-  DimVector of_query = sizes;
-  of_query.back() = query.size(-1);
-  const Tensor out = empty_in_order_of(query.expand(of_query), sizes, query.dtype());
-  fused_attention(attention, out);
+  const Tensor out = empty_attention(attention);
+  fused_attention(attention, {out, {}});
   return out;
 }
 

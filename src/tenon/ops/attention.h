@@ -27,8 +27,9 @@ inline constinit Operator<Tensor(const Tensor&, const Tensor&, const Tensor&, co
 // 16-bit floats are computed in f32. Leading dimensions broadcast. Vaswani et al. 2017.
 //
 // On the host the scores exist a tile at a time (fused_attention.h). For its gradient a call keeps
-// query, key, value and mask as they are given; the result's memory has query's dimension order.
-// Scratch memory for each thread: some tiles, and O(S) in backward. The scores are kept, O(L S), on
+// query, key, value and mask as they are given, the result, and two numbers for each query; the
+// result's memory has query's dimension order. Scratch memory: some tiles for each thread, and in
+// backward a number for each query. The scores are kept, O(L S), on
 // other devices, for the gradient of a mask or gradient, forward mode, labels, different
 // dtypes, and fewer than 8 queries. O(L S (E + V)) work for each batch.
 //

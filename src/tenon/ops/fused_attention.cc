@@ -49,6 +49,7 @@ class Heads {
   }
   std::int64_t count() const { return numel_of(batch_); }
   std::int64_t blocks() const { return cpu::attention_tiles(query_.size(-2)); }
+  std::int64_t tiles() const { return cpu::attention_tiles(key_.size(-2)); }
 
   AttentionHead head(std::int64_t i) const {
     AttentionHead h;
@@ -76,6 +77,12 @@ class Heads {
   AttentionRows written(const Tensor& t, std::int64_t i) const {
     return t.defined() ? part(t, i) : AttentionRows();
   }
+  // The numbers of head i in a contiguous tensor; null where it is undefined.
+  void* numbers(const Tensor& t, std::int64_t i) const {
+    if (!t.defined()) return nullptr;
+    auto* const data = static_cast<char*>(const_cast<void*>(t.const_data_ptr()));
+    return data + i * (t.numel() / count()) * static_cast<std::int64_t>(t.item_size());
+  }
 
  private:
   const bool is_causal_;
@@ -84,44 +91,15 @@ class Heads {
   Tensor query_, key_, value_, mask_;
 };
 
-// The gradients of a head, block after block.
-void one_head(const cpu::AttentionKernels& kernels, const AttentionHead& head, char* room) {
-  for (std::int64_t block = 0; block < cpu::attention_tiles(head.queries); ++block) {
-    kernels.begin(head, block, room);
-    for (std::int64_t tile = 0; tile < cpu::attention_tiles_seen(head, block); ++tile) {
-      kernels.finish(head, block, tile, room);
-      kernels.add(head, block, tile, room);
+// f(head, begin, end) for parts of [0, count) of each of the heads, on several threads.
+template <typename F>
+void for_parts(std::int64_t heads, std::int64_t count, const F& f) {
+  parallel_for(0, heads * count, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin, next = 0; i < end; i = next) {
+      next = std::min(end, (i / count + 1) * count);
+      f(i / count, i % count, next - i / count * count);
     }
-    kernels.end(head, block, room);
-  }
-}
-
-// The same sums, by as many threads as there are `rooms`: each has a block, then each has tiles.
-void one_head_on_threads(const cpu::AttentionKernels& kernels, const AttentionHead& head,
-                         const std::vector<char*>& rooms) {
-  const auto count = static_cast<std::int64_t>(rooms.size());
-  const std::int64_t blocks = cpu::attention_tiles(head.queries);
-  for (std::int64_t first = 0; first < blocks; first += count) {
-    const std::int64_t end = std::min(blocks, first + count);
-    const auto room = [&](std::int64_t block) {
-      return rooms[static_cast<std::size_t>(block - first)];
-    };
-    parallel_for(first, end, 1, [&](std::int64_t from, std::int64_t to) {
-      for (std::int64_t block = from; block < to; ++block) {
-        kernels.begin(head, block, room(block));
-        for (std::int64_t tile = 0; tile < cpu::attention_tiles_seen(head, block); ++tile)
-          kernels.finish(head, block, tile, room(block));
-        kernels.end(head, block, room(block));
-      }
-    });
-    parallel_for(0, cpu::attention_tiles_seen(head, end - 1), 1,
-                 [&](std::int64_t from, std::int64_t to) {
-                   for (std::int64_t tile = from; tile < to; ++tile)
-                     for (std::int64_t block = first; block < end; ++block)
-                       if (tile < cpu::attention_tiles_seen(head, block))
-                         kernels.add(head, block, tile, room(block));
-                 });
-  }
+  });
 }
 
 }  // namespace
@@ -148,49 +126,78 @@ bool has_fused_attention(const Attention& a) {
          broadcast_sizes(scores, a.mask.sizes(), "scaled_dot_product_attention") == scores;
 }
 
-void fused_attention(const Attention& a, const Tensor& out) {
+Tensor empty_sums(const Attention& a) {
+  return empty(with(batch_of(a.sizes()), 2, a.query.size(-2)), compute_dtype(a.dtype()));
+}
+
+void fused_attention(const Attention& a, const AttentionResult& to) {
   const Heads heads(a);
   const cpu::AttentionKernels kernels = cpu::attention_kernels(compute_dtype(a.dtype()));
   const std::int64_t blocks = heads.blocks(), count = heads.count() * blocks;
-  cpu::Workspaces rooms(kernels.forward_bytes(heads.head(0)), count);
-  parallel_for(0, count, 1, [&](std::int64_t begin, std::int64_t end) {
+  cpu::Workspaces rooms(kernels.room_bytes(heads.head(0)), count);
+  for_parts(heads.count(), blocks, [&](std::int64_t i, std::int64_t begin, std::int64_t end) {
     char* const room = rooms.take();
-    for (std::int64_t i = begin; i < end; ++i) {
-      AttentionHead head = heads.head(i / blocks);
-      head.out = heads.written(out, i / blocks);
-      kernels.forward(head, i % blocks, room);
-    }
+    AttentionHead head = heads.head(i);
+    head.out = heads.written(to.out, i);
+    head.sums = heads.numbers(to.sums, i);
+    for (std::int64_t block = begin; block < end; ++block) kernels.forward(head, block, room);
     rooms.give(room);
   });
 }
 
-void fused_attention_gradients(const Attention& a, const Tensor& gradient,
-                               const AttentionGradients& to) {
+void fused_attention_gradients(const Attention& a, const AttentionResult& result,
+                               const Tensor& gradient, const AttentionGradients& to) {
   const Heads heads(a);
-  const cpu::AttentionKernels kernels = cpu::attention_kernels(compute_dtype(a.dtype()));
-  const Tensor g = heads.rows(gradient);
-  for (const Tensor* t : {&to.key, &to.value})
-    if (t->defined()) fill_(*t, 0);
-  const auto head_of = [&](std::int64_t i) {
+  const cpu::AttentionGradientKernels kernels =
+      cpu::attention_gradient_kernels(compute_dtype(a.dtype()));
+  const std::int64_t count = heads.count(), blocks = heads.blocks(), tiles = heads.tiles();
+  const Tensor g = heads.rows(gradient), out = heads.rows(result.out);
+  const Tensor dots = empty({count, a.query.size(-2)}, result.sums.dtype());
+  cpu::Workspaces rooms(kernels.room_bytes(heads.head(0)), count * std::max(blocks, tiles));
+  const auto in_room = [&](std::int64_t i, auto&& f) {
     AttentionHead head = heads.head(i);
-    head.gradient = heads.part(g, i);
+    head.gradient = heads.part(g, i), head.out = heads.part(out, i);
+    head.sums = heads.numbers(result.sums, i), head.dots = heads.numbers(dots, i);
     head.dq = heads.written(to.query, i);
     head.dk = heads.written(to.key, i), head.dv = heads.written(to.value, i);
-    return head;
+    char* const room = rooms.take();
+    f(head, room);
+    rooms.give(room);
   };
-  const bool by_heads = heads.count() >= num_threads();
-  cpu::Workspaces rooms(kernels.backward_bytes(heads.head(0)),
-                        by_heads ? heads.count() : heads.blocks());
-  if (by_heads)
-    return parallel_for(0, heads.count(), 1, [&](std::int64_t begin, std::int64_t end) {
-      char* const room = rooms.take();
-      for (std::int64_t i = begin; i < end; ++i) one_head(kernels, head_of(i), room);
-      rooms.give(room);
+  for_parts(count, blocks, [&](std::int64_t i, std::int64_t begin, std::int64_t end) {
+    in_room(i, [&](const AttentionHead& head, char* room) {
+      for (std::int64_t block = begin; block < end; ++block) kernels.dots(head, block, room);
     });
-  std::vector<char*> all;
-  for (std::int64_t i = std::min<std::int64_t>(num_threads(), heads.blocks()); i > 0; --i)
-    all.push_back(rooms.take());
-  for (std::int64_t i = 0; i < heads.count(); ++i) one_head_on_threads(kernels, head_of(i), all);
+  });
+  // All three at once are five products of tiles; dq, then dk and dv, are three and four.
+  const std::int64_t threads = num_threads();
+  if (5 * threads * ((count + threads - 1) / threads) <= 7 * count)
+    return for_parts(count, 1, [&](std::int64_t i, std::int64_t, std::int64_t) {
+      in_room(i, [&](const AttentionHead& head, char* room) {
+        kernels.gradients(head, {0, blocks}, {0, tiles}, room);
+      });
+    });
+  if (to.query.defined())
+    for_parts(count, blocks, [&](std::int64_t i, std::int64_t begin, std::int64_t end) {
+      in_room(i, [&](AttentionHead& head, char* room) {
+        head.dk = {}, head.dv = {};
+        kernels.gradients(head, {begin, end}, {0, tiles}, room);
+      });
+    });
+  if (to.key.defined() || to.value.defined())
+    for_parts(count, tiles, [&](std::int64_t i, std::int64_t begin, std::int64_t end) {
+      in_room(i, [&](AttentionHead& head, char* room) {
+        head.dq = {};
+        kernels.gradients(head, {0, blocks}, {begin, end}, room);
+      });
+    });
+}
+
+Tensor empty_attention(const Attention& a) {
+  const DimVector sizes = a.sizes();
+  DimVector of_query = sizes;
+  of_query.back() = a.query.size(-1);
+  return empty_in_order_of(a.query.expand(of_query), sizes, a.dtype());
 }
 
 Tensor empty_in_order_of(const Tensor& like, IntList sizes, DType dtype) {

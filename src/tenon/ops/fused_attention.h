@@ -32,19 +32,30 @@ Tensor composed_attention(const Attention& attention);
 // Whether the functions below compute it, and are worth it.
 bool has_fused_attention(const Attention& attention);
 
-// Writes the result into `out`, of its sizes and dtype, whose rows are dense. Scratch memory: some
-// tiles for each thread. Requires: has_fused_attention, or a few queries where that wants more.
-void fused_attention(const Attention& attention, const Tensor& out);
+// What a forward pass writes: `out`, of the result's sizes and dtype, with dense rows, and, unless
+// undefined, what its gradient needs of each query's sum.
+struct AttentionResult {
+  Tensor out, sums;
+};
+// [..., 2, L], in the dtype of the arithmetic: compute_dtype().
+Tensor empty_sums(const Attention& attention);
 
-// Its gradients, from that of the result. Defined ones are written; they have dense rows, the sizes
-// of query, key and value with all leading dimensions, and are of the dtype of the arithmetic,
-// compute_dtype(). Needs nothing of the forward pass. Scratch memory: 128 S elements for each
-// thread. Throws OutOfMemory.
+// Scratch memory: some tiles for each thread. Requires: has_fused_attention, or a few queries where
+// that wants more.
+void fused_attention(const Attention& attention, const AttentionResult& to);
+
+// Its gradients, from that of the result and what the forward pass wrote. Defined ones are written;
+// they have dense rows, the sizes of query, key and value with all leading dimensions, and are of
+// the dtype of the arithmetic. Scratch memory: some tiles for each thread, and a number for each
+// query of each head. Throws OutOfMemory.
 struct AttentionGradients {
   Tensor query, key, value;
 };
-void fused_attention_gradients(const Attention& attention, const Tensor& gradient,
-                               const AttentionGradients& to);
+void fused_attention_gradients(const Attention& attention, const AttentionResult& result,
+                               const Tensor& gradient, const AttentionGradients& to);
+
+// An empty tensor for the result: its memory has the order of dimensions of the queries'.
+Tensor empty_attention(const Attention& attention);
 
 // An empty tensor whose memory has the order of the dimensions of `like`, as elementwise results
 // have. Requires: as many dimensions.

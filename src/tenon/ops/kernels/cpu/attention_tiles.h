@@ -14,14 +14,15 @@ namespace tenon::ops::cpu {
 // dot product of each query are vectors of lanes. Each tile is exp(scores - largest so far). Where
 // a later tile has a larger score, sums are scaled to it.
 //
-// The gradient, with p the shares and o = p v:
-//   dv = p^T do,  dp = do v^T,  ds = p (dp - rowsum(dp p)) scale,  dq = ds k,  dk = ds^T q.
-// A first pass over the tiles of a block finds exp(scores - largest) and dp, which stay in scratch
-// memory, and the sums. The second one makes p and ds of them. So nothing of the forward pass is
-// needed but q, k and v.
+// The gradient (Dao 2023, FlashAttention-2), with p the shares and o = p v:
+//   dv = p^T do,  dp = do v^T,  ds = p (dp - rowsum(do o)) scale,  dq = ds k,  dk = ds^T q.
+// The forward pass keeps each query's largest score and the inverse of its sum, so that p of a tile
+// is exp(scores - largest) / sum. One number, log(sum) + largest, would lose the sum where a mask
+// adds the lowest number to a whole row. A tile of keys meets the queries block by block; rows of
+// these tiles are queries. Scores have the bits that the forward pass had: none is above `largest`.
 //
-// dk and dv of a key are sums over the blocks in their order, whatever thread adds which keys. So
-// no result depends on the number of threads.
+// dk and dv of a key are sums over the blocks in their order, and dq of a query one over the tiles
+// in theirs, whatever thread adds them. So no result depends on the number of threads.
 
 // A matrix whose rows are dense: f32, f64 or, where the arithmetic is in f32, 16-bit floats.
 struct AttentionRows {
@@ -42,9 +43,11 @@ struct AttentionHead {
   bool is_bool_mask = false;
   std::int64_t mask_row = 0, mask_column = 0;  // strides
   AttentionRows out;
-  // For the gradient: that of `out`, and what is computed where it has data. dk and dv are in the
-  // dtype of the arithmetic, and zeros at first.
+  void* sums = nullptr;  // [2, queries], unless null: largest scores, 1 / sum of exp(score - that)
+  // For the gradient: that of `out`, rowsum(do o), and what is computed where it has data: in the
+  // dtype of the arithmetic.
   AttentionRows gradient;
+  void* dots = nullptr;  // [queries]
   AttentionRows dq, dk, dv;
 };
 
@@ -54,23 +57,25 @@ constexpr std::int64_t attention_tiles(std::int64_t rows) {
   return (rows + kAttentionTile - 1) / kAttentionTile;
 }
 
-// On the calling thread. `room` is scratch memory of a block, aligned to 64 bytes.
+// All on the calling thread. `room` is scratch memory of these bytes, aligned to 64 bytes.
 struct AttentionKernels {
-  std::size_t (*forward_bytes)(const AttentionHead& head);
-  std::size_t (*backward_bytes)(const AttentionHead& head);
+  std::size_t (*room_bytes)(const AttentionHead& head);
   void (*forward)(const AttentionHead& head, std::int64_t block, char* room);
-  // The gradient of a block: begin; finish for each tile; add for each, once it is finished, from
-  // one thread or several; end, which writes rows of dq, once all are finished.
-  void (*begin)(const AttentionHead& head, std::int64_t block, char* room);
-  void (*finish)(const AttentionHead& head, std::int64_t block, std::int64_t tile, char* room);
-  void (*add)(const AttentionHead& head, std::int64_t block, std::int64_t tile, char* room);
-  void (*end)(const AttentionHead& head, std::int64_t block, char* room);
 };
-
-// The tiles that a block sees.
-std::int64_t attention_tiles_seen(const AttentionHead& head, std::int64_t block);
+struct AttentionRange {
+  std::int64_t begin, end;
+};
+struct AttentionGradientKernels {
+  std::size_t (*room_bytes)(const AttentionHead& head);
+  void (*dots)(const AttentionHead& head, std::int64_t block, char* room);
+  // dq of the blocks, from all tiles, or dk and dv of the tiles, from all blocks; with both ranges
+  // whole, all three. Requires: dots.
+  void (*gradients)(const AttentionHead& head, AttentionRange blocks, AttentionRange tiles,
+                    char* room);
+};
 
 // For the best instruction set that the machine has.
 AttentionKernels attention_kernels(DType compute);
+AttentionGradientKernels attention_gradient_kernels(DType compute);
 
 }  // namespace tenon::ops::cpu

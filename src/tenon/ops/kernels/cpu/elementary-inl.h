@@ -50,16 +50,18 @@ HWY_INLINE V product_rest(D d, V a, V b) {
 // f32: adding it leaves the nearest integer in the lowest bits.
 constexpr float kToInteger = 1.5F * 8388608;
 
-// f32: 2^(n + rest), where `shifted` = n + kToInteger and |rest| <= 1/2. Relative error of the
-// polynomial: 1.9e-9. Requires: a result that is a normal number.
+// f32: 2^x for |x| <= 1/2. Relative error: 1.9e-9.
+constexpr float kPowerOfTwo[] = {1.0F,           0.69314718F,   0.24022646F,  0.055503286F,
+                                 0.0096184891F, 0.0013399931F, 0.00015345706F};
+
+// f32: 2^(n + rest), where `shifted` = n + kToInteger and |rest| <= 1/2. Requires: a result that is
+// a normal number.
 template <class D, class V>
 HWY_INLINE V power_of_two(D d, V shifted, V rest) {
   namespace hn = hwy::HWY_NAMESPACE;
-  static constexpr float kPower[] = {1.0F,           0.69314718F,   0.24022646F,  0.055503286F,
-                                     0.0096184891F, 0.0013399931F, 0.00015345706F};
   const hn::RebindToUnsigned<D> bits;
   const auto exponent = hn::ShiftLeft<23>(hn::BitCast(bits, shifted));
-  return hn::BitCast(d, hn::Add(hn::BitCast(bits, polynomial(d, rest, kPower)), exponent));
+  return hn::BitCast(d, hn::Add(hn::BitCast(bits, polynomial(d, rest, kPowerOfTwo)), exponent));
 }
 
 // f32: exp(x) to 1 unit in the last place or so. Requires: |x| <= kShortExpLimit.
