@@ -25,16 +25,16 @@ std::string field(int number, std::string_view bytes) {
   return out.append(bytes);
 }
 
-std::string number(int number, char value) { return {static_cast<char>(number << 3), value}; }
+std::string varint(int number, char value) { return {static_cast<char>(number << 3), value}; }
 
 std::string pprof() {
-  return field(1, number(1, 1) + number(2, 2)) + field(2, field(1, "\1\2") + field(2, "\5")) +
-         field(4, number(1, 1)) + field(6, "") + field(6, "inuse_space") + field(6, "bytes") +
-         number(9, 7) + number(12, 64);
+  return field(1, varint(1, 1) + varint(2, 2)) + field(2, field(1, "\1\2") + field(2, "\5")) +
+         field(4, varint(1, 1)) + field(6, "") + field(6, "inuse_space") + field(6, "bytes") +
+         varint(9, 7) + varint(12, 64);
 }
 
 std::string xplane() {
-  return field(1, field(2, "/host:CPU") + field(3, number(1, 1))) + field(4, "host");
+  return field(1, field(2, "/host:CPU") + field(3, varint(1, 1))) + field(4, "host");
 }
 
 // Why a file with this ending is refused.
