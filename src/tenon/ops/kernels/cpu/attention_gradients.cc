@@ -137,7 +137,8 @@ template <typename T>
 void put_product(bool adds, const AttentionRows& to, std::int64_t first, TileProduct<T> p) {
   if (to.data == nullptr) return;
   p.c = static_cast<T*>(to.data) + first * to.stride, p.c_row = to.stride;
-  adds ? tile_product<true, T>(p) : tile_product<false, T>(p);
+  p.beta = adds ? T(1) : T(0);
+  tile_product<true, T>(p);
 }
 
 // Adds to the gradients what the queries and the keys are to each other.
@@ -148,10 +149,10 @@ void add_pair(const AttentionHead& h, const Room<T>& room, const Pair& pair, con
   const Rows<T> q = scaled_rows(h.q, pair.first_query, queries, h.size, static_cast<T>(h.scale),
                                 room.q);
   const Rows<T> g = rows_of(h.gradient, pair.first_query, queries, h.value_size, room.gradient);
-  tile_product<false, T>({queries, width, h.size, q.data, q.stride, 1, room.turned_k, kTile,
-                          room.shares, kTile});
-  tile_product<false, T>({queries, width, h.value_size, g.data, g.stride, 1, room.turned_v, kTile,
-                          room.slopes, kTile});
+  tile_product<true, T>({queries, width, h.size, q.data, q.stride, 1, room.turned_k, kTile,
+                         room.shares, kTile});
+  tile_product<true, T>({queries, width, h.value_size, g.data, g.stride, 1, room.turned_v, kTile,
+                         room.slopes, kTile});
   hide_scores(h, room, pair);
   finish_tile(h, room, pair);
   put_product<T>(!is_first_tile, h.dq, pair.first_query,

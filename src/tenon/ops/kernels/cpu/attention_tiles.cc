@@ -94,8 +94,8 @@ void compute_scores(T* scores, const Room<T>& room, const Block<T>& block, std::
   const AttentionHead& h = block.head;
   const std::int64_t first = tile * kTile, keys = block.tile_keys(tile);
   const Rows<T> k = rows_of(h.k, first, keys, h.size, room.rows);
-  tile_product<false, T>({keys, block.width, h.size, k.data, k.stride, 1, room.turned_q, kTile,
-                          scores, kTile});
+  tile_product<true, T>({keys, block.width, h.size, k.data, k.stride, 1, room.turned_q, kTile,
+                         scores, kTile});
   if (h.mask != nullptr) apply_mask(scores, room, block, first, keys);
   if (h.is_causal && first + keys > block.first + 1) hide_later(scores, block, first, keys);
 }
@@ -178,7 +178,7 @@ void forward(const AttentionHead& h, std::int64_t number, char* memory) {
     if (tile > 0) scale_rows(room.out, width, room.factor, block.count);
     const Rows<T> v = rows_of(h.v, tile * kTile, keys, h.value_size, room.rows);
     tile_product<true, T>({block.count, width, keys, room.scores, 1, kTile, v.data, v.stride,
-                           room.out, width});
+                           room.out, width, T(1)});
   }
   for (std::int64_t i = 0; i < block.count; ++i) room.factor[i] = 1 / room.sum[i];
   scale_rows(room.out, width, room.factor, block.count);

@@ -6,6 +6,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "tenon/ops/kernels/cpu/vector_loop-inl.h"
+#include "tenon/ops/kernels/cpu/tile_product-inl.h"
 // clang-format on
 
 #include <algorithm>
@@ -45,8 +46,6 @@ namespace {  // several files have types of one name here
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows of a panel of a, which with two vectors of columns fill the registers.
-constexpr int kRows = HWY_TARGET == HWY_AVX3 ? 8 : 4;
 // A strip of b and a panel of a stay in the first-level cache, a block of a in the second.
 constexpr std::int64_t kDepth = 192, kBlockRows = 128, kBlockColumns = 512;
 
@@ -82,47 +81,6 @@ void pack(T* to, const T* from, std::int64_t across, std::int64_t along, std::in
   }
 }
 
-// out = panel times strip + beta out, of `rows` rows and `columns` columns.
-template <typename T>
-HWY_NOINLINE void tile(const Operand<T>& panel, const T* b, std::int64_t depth, T beta, T* out,
-                       std::int64_t out_stride, std::int64_t rows, std::int64_t columns) {
-  const hn::ScalableTag<T> d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  auto s00 = hn::Zero(d), s01 = s00, s10 = s00, s11 = s00, s20 = s00, s21 = s00, s30 = s00,
-       s31 = s00, s40 = s00, s41 = s00, s50 = s00, s51 = s00, s60 = s00, s61 = s00, s70 = s00,
-       s71 = s00;
-  // What is missing below is the last row again.
-  const auto row = [&](std::int64_t r) { return panel.data + std::min(r, rows - 1) * panel.down; };
-  const T *a0 = row(0), *a1 = row(1), *a2 = row(2), *a3 = row(3), *a4 = row(4), *a5 = row(5),
-          *a6 = row(6), *a7 = row(7);
-  for (std::int64_t l = 0, at = 0; l < depth; ++l, at += panel.right, b += 2 * lanes) {
-    const auto b0 = hn::Load(d, b), b1 = hn::Load(d, b + lanes);
-#define TENON_ROW(r)                                                          \
-  if constexpr (kRows > r) {                                                  \
-    const auto x = hn::Set(d, a##r[at]);                                      \
-    s##r##0 = hn::MulAdd(x, b0, s##r##0);                                     \
-    s##r##1 = hn::MulAdd(x, b1, s##r##1);                                     \
-  }
-    TENON_ROW(0) TENON_ROW(1) TENON_ROW(2) TENON_ROW(3)
-    TENON_ROW(4) TENON_ROW(5) TENON_ROW(6) TENON_ROW(7)
-#undef TENON_ROW
-  }
-  const auto scale = hn::Set(d, beta);
-  const auto put = [&](auto sum, T* to, std::int64_t count) HWY_ATTR {
-    if (count <= 0) return;
-    if (beta != 0) sum = hn::MulAdd(scale, load_some(d, to, count), sum);
-    store_some(d, sum, to, count);
-  };
-#define TENON_ROW(r)                                            \
-  if (kRows > r && rows > r) {                                  \
-    put(s##r##0, out + r * out_stride, columns);                \
-    put(s##r##1, out + r * out_stride + lanes, columns - lanes); \
-  }
-  TENON_ROW(0) TENON_ROW(1) TENON_ROW(2) TENON_ROW(3)
-  TENON_ROW(4) TENON_ROW(5) TENON_ROW(6) TENON_ROW(7)
-#undef TENON_ROW
-}
-
 template <typename T>
 void multiply(const cpu::Products& p) {
   constexpr int kColumns = 2 * static_cast<int>(hn::MaxLanes(hn::ScalableTag<T>()));
@@ -133,7 +91,8 @@ void multiply(const cpu::Products& p) {
   };
   const std::int64_t parts = (p.k + kDepth - 1) / kDepth, deepest = (p.k + parts - 1) / parts;
   const std::int64_t in_strips = whole(std::min(p.n, kBlockColumns), kColumns) * deepest;
-  const std::int64_t in_panels = packs_a ? whole(std::min(p.m, kBlockRows), kRows) * deepest : 0;
+  const std::int64_t in_panels =
+      packs_a ? whole(std::min(p.m, kBlockRows), kProductRows) * deepest : 0;
   T* const strips = cpu::block_product_room<T>(in_strips + in_panels);
   T* const panels = strips + in_strips;
   for (std::int64_t column = 0; column < p.n; column += kBlockColumns)
@@ -145,14 +104,17 @@ void multiply(const cpu::Products& p) {
       for (std::int64_t row = 0; row < p.m; row += kBlockRows) {
         const std::int64_t rows = std::min(kBlockRows, p.m - row);
         const T* const block = a.data + row * a.down + l * a.right;
-        if (packs_a) pack<kRows>(panels, block, a.down, a.right, rows, depth);
+        if (packs_a) pack<kProductRows>(panels, block, a.down, a.right, rows, depth);
         for (std::int64_t c = 0; c < columns; c += kColumns)
-          for (std::int64_t r = 0; r < rows; r += kRows) {
-            const Operand<T> panel = packs_a ? Operand<T>(panels + r * depth, 1, kRows)
+          for (std::int64_t r = 0; r < rows; r += kProductRows) {
+            const Operand<T> panel = packs_a ? Operand<T>(panels + r * depth, 1, kProductRows)
                                              : Operand<T>(block + r * a.down, a.down, a.right);
-            tile(panel, strips + c * depth, depth, l == 0 ? static_cast<T>(p.beta) : T(1),
+            tile_product<true, T>(
+                {std::min<std::int64_t>(kProductRows, rows - r),
+                 std::min<std::int64_t>(kColumns, columns - c), depth, panel.data, panel.down,
+                 panel.right, strips + c * depth, kColumns,
                  static_cast<T*>(p.out) + (row + r) * p.out_stride + column + c, p.out_stride,
-                 std::min<std::int64_t>(kRows, rows - r), columns - c);
+                 l == 0 ? static_cast<T>(p.beta) : T(1)});
           }
       }
     }
