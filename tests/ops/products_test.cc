@@ -169,14 +169,27 @@ TEST(MatmulTest, ShapesThatDoNotFitAreShown) {
 
 TEST(MatmulTest, ResultsAreTheSameOnAnyNumberOfThreads) {
   const int threads = num_threads();
-  const Tensor a = randn({257, 301}), b = randn({301, 203}), batch = randn({64, 33, 35});
-  set_num_threads(1);
-  const Tensor one = ops::matmul(a, b), many = ops::matmul(batch, batch.transpose(1, 2));
-  set_num_threads(3);
-  const Tensor same = ops::matmul(a, b), many_again = ops::matmul(batch, batch.transpose(1, 2));
-  set_num_threads(threads);
-  EXPECT_EQ(std::memcmp(one.const_data_ptr(), same.const_data_ptr(), one.nbytes()), 0);
-  EXPECT_EQ(std::memcmp(many.const_data_ptr(), many_again.const_data_ptr(), many.nbytes()), 0);
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    const auto numbers = [&](IntList sizes) { return to(randn(sizes), dtype); };
+    const Tensor a = numbers({257, 301}), b = numbers({301, 203}), batch = numbers({64, 33, 35});
+    const Tensor flat = numbers({12, 700}), wide = numbers({700, 1000}), tall = numbers({900, 30});
+    const auto products = [&] {
+      return std::vector<Tensor>{ops::matmul(a, b),
+                                 ops::matmul(batch, batch.transpose(1, 2)),
+                                 ops::matmul(flat, wide),
+                                 ops::matmul(wide.t(), flat.t()),
+                                 ops::matmul(tall, tall.t()),
+                                 ops::matmul(tall.t(), wide.t().slice(0, 0, 900))};
+    };
+    set_num_threads(1);
+    const std::vector<Tensor> one = products();
+    set_num_threads(3);
+    const std::vector<Tensor> same = products();
+    set_num_threads(threads);
+    for (std::size_t i = 0; i < one.size(); ++i)
+      EXPECT_EQ(std::memcmp(one[i].const_data_ptr(), same[i].const_data_ptr(), one[i].nbytes()), 0)
+          << i;
+  }
 }
 
 double padded(const Tensor& a, std::int64_t n, std::int64_t c, std::int64_t y, std::int64_t x) {

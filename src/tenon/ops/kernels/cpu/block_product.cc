@@ -46,13 +46,11 @@ namespace {  // several files have types of one name here
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A strip of b and a panel of a stay in the first-level cache, a block of a in the second.
-constexpr std::int64_t kDepth = 192, kBlockRows = 128, kBlockColumns = 512;
+// A strip of b, two vectors wide, stays in the first-level cache, a block of a in the second.
+constexpr std::int64_t kDepth = 192, kBlockRows = 256, kBlockColumns = 512;
 
 template <typename T>
 struct Operand {
-  Operand(const T* elements, std::int64_t down_by, std::int64_t right_by)
-      : data(elements), down(down_by), right(right_by) {}
   explicit Operand(const cpu::Matrix& matrix)
       : data(static_cast<const T*>(matrix.data)),
         down(matrix.transposed ? 1 : matrix.row_stride),
@@ -61,63 +59,159 @@ struct Operand {
   std::int64_t down, right;  // distances of rows and of columns
 };
 
-// to[part][l][i] = from[(part * kWidth + i) across + l along]; zeros behind the last of `count`.
-template <int kWidth, typename T>
-void pack(T* to, const T* from, std::int64_t across, std::int64_t along, std::int64_t count,
-          std::int64_t depth) {
-  for (; count > 0; count -= kWidth, from += kWidth * across, to += kWidth * depth) {
-    const std::int64_t some = std::min<std::int64_t>(kWidth, count);
-    if (some < kWidth) std::fill_n(to, kWidth * depth, T(0));
-    if (across == 1 && some == kWidth) {
-      for (std::int64_t l = 0; l < depth; ++l)
-        std::copy_n(from + l * along, kWidth, to + l * kWidth);
-    } else if (some == kWidth) {
-      for (std::int64_t l = 0; l < depth; ++l)
-        for (int i = 0; i < kWidth; ++i) to[l * kWidth + i] = from[i * across + l * along];
-    } else {
-      for (std::int64_t l = 0; l < depth; ++l)
-        for (std::int64_t i = 0; i < some; ++i) to[l * kWidth + i] = from[i * across + l * along];
+#if HWY_TARGET == HWY_SCALAR
+constexpr std::int64_t kTurnedBytes = 1;
+template <typename T>
+void turn_block(T*, std::int64_t, const T*, std::int64_t) {}
+#else
+// Transposes as many rows of kTurnedBytes as elements they have.
+constexpr std::int64_t kTurnedBytes = 16;
+template <typename T>
+HWY_INLINE void turn_block(T* to, std::int64_t to_row, const T* from, std::int64_t from_row) {
+  const hn::FixedTag<T, kTurnedBytes / sizeof(T)> d;
+  const auto v0 = hn::LoadU(d, from), v1 = hn::LoadU(d, from + from_row);
+  if constexpr (sizeof(T) == 8) {
+    hn::StoreU(hn::InterleaveLower(v0, v1), d, to);
+    hn::StoreU(hn::InterleaveUpper(d, v0, v1), d, to + to_row);
+  } else {
+    const auto v2 = hn::LoadU(d, from + 2 * from_row), v3 = hn::LoadU(d, from + 3 * from_row);
+    const auto even0 = hn::InterleaveLower(v0, v2), even1 = hn::InterleaveUpper(d, v0, v2);
+    const auto odd0 = hn::InterleaveLower(v1, v3), odd1 = hn::InterleaveUpper(d, v1, v3);
+    hn::StoreU(hn::InterleaveLower(even0, odd0), d, to);
+    hn::StoreU(hn::InterleaveUpper(d, even0, odd0), d, to + to_row);
+    hn::StoreU(hn::InterleaveLower(even1, odd1), d, to + 2 * to_row);
+    hn::StoreU(hn::InterleaveUpper(d, even1, odd1), d, to + 3 * to_row);
+  }
+}
+#endif
+
+// to[l][i] = from[i across + l], in rows of `width`; zeros up to `end` behind the last i.
+template <typename T>
+void pack_turned(T* to, std::int64_t width, const T* from, std::int64_t across, std::int64_t count,
+                 std::int64_t depth, std::int64_t end) {
+  constexpr auto kBlock = kTurnedBytes / static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t i_end = kBlock < 2 ? 0 : count / kBlock * kBlock;
+  const std::int64_t l_end = kBlock < 2 ? 0 : depth / kBlock * kBlock;
+  for (std::int64_t l = 0; l < l_end; l += kBlock)
+    for (std::int64_t i = 0; i < i_end; i += kBlock)
+      turn_block(to + l * width + i, width, from + i * across + l, across);
+  for (std::int64_t l = 0; l < depth; ++l)
+    for (std::int64_t i = l < l_end ? i_end : 0; i < end; ++i)
+      to[l * width + i] = i < count ? from[i * across + l] : T(0);
+}
+
+// to[i / width][l][i % width] = from[i across + l along], where one of the distances is 1; zeros
+// behind the last i of `count` up to the next whole vector.
+template <class D, typename T>
+void pack(D d, T* to, std::int64_t width, const T* from, std::int64_t across, std::int64_t along,
+          std::int64_t count, std::int64_t depth) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (; count > 0; count -= width, from += width * across, to += width * depth) {
+    const std::int64_t some = std::min(width, count);
+    if (across != 1) {
+      pack_turned(to, width, from, across, some, depth, (some + lanes - 1) / lanes * lanes);
+      continue;
     }
+    std::int64_t i = 0;
+    for (; i + 2 * lanes <= some; i += 2 * lanes)
+      for (std::int64_t l = 0; l < depth; ++l) {
+        hn::StoreU(hn::LoadU(d, from + l * along + i), d, to + l * width + i);
+        hn::StoreU(hn::LoadU(d, from + l * along + i + lanes), d, to + l * width + i + lanes);
+      }
+    for (; i < some; i += lanes)
+      for (std::int64_t l = 0; l < depth; ++l)
+        hn::StoreU(load_some(d, from + l * along + i, some - i), d, to + l * width + i);
   }
 }
 
 template <typename T>
-void multiply(const cpu::Products& p) {
-  constexpr int kColumns = 2 * static_cast<int>(hn::MaxLanes(hn::ScalableTag<T>()));
-  const Operand<T> a(p.a), b(p.b);
-  const bool packs_a = a.down == 1;  // else the rows of a panel lie side by side as they are
-  const auto whole = [](std::int64_t count, std::int64_t unit) {
+class Blocks {
+ public:
+  explicit Blocks(const cpu::Products& products)
+      : p_(products),
+        a_(products.a),
+        b_(products.b),
+        depth_(parts_of(products.k)),
+        width_(depth_ <= kShallow ? whole(std::min(p_.n, kBlockColumns), kStrip) : kStrip),
+        packs_a_(a_.down == 1 && p_.n > 2 * kStrip),
+        packs_b_(!kMaskedIsExact || b_.right != 1 ||
+                 p_.m > (p_.n * p_.k > kMostInPlace ? kProductRows : kFewRows)),
+        strip_(cpu::block_product_room<T>(
+            (width_ + (packs_a_ ? whole(std::min(p_.m, kBlockRows), kProductRows) : 0)) * depth_)),
+        panels_(strip_ + width_ * depth_) {}
+
+  // Number i of the batch.
+  void run(std::int64_t i) {
+    a_.data = static_cast<const T*>(p_.a.data) + i * p_.a_apart;
+    b_.data = static_cast<const T*>(p_.b.data) + i * p_.b_apart;
+    out_ = static_cast<T*>(p_.out) + i * p_.out_apart;
+    for (std::int64_t row = 0; row < p_.m; row += kBlockRows)
+      for (std::int64_t column = 0; column < p_.n; column += kBlockColumns)
+        for (std::int64_t l = 0; l < p_.k; l += depth_) add_block(row, column, l);
+  }
+
+ private:
+  static constexpr auto kStrip = 2 * static_cast<std::int64_t>(hn::MaxLanes(hn::ScalableTag<T>()));
+  // A few rows meet b where it lies, if the second-level cache may hold it. Strips of so few rows
+  // of b are a block wide: the result is then written along its rows.
+  static constexpr std::int64_t kFewRows = 16, kShallow = 48;
+  static constexpr std::int64_t kMostInPlace = (1 << 20) / sizeof(T);
+
+  static std::int64_t whole(std::int64_t count, std::int64_t unit) {
     return (count + unit - 1) / unit * unit;
-  };
-  const std::int64_t parts = (p.k + kDepth - 1) / kDepth, deepest = (p.k + parts - 1) / parts;
-  const std::int64_t in_strips = whole(std::min(p.n, kBlockColumns), kColumns) * deepest;
-  const std::int64_t in_panels =
-      packs_a ? whole(std::min(p.m, kBlockRows), kProductRows) * deepest : 0;
-  T* const strips = cpu::block_product_room<T>(in_strips + in_panels);
-  T* const panels = strips + in_strips;
-  for (std::int64_t column = 0; column < p.n; column += kBlockColumns)
-    for (std::int64_t l = 0; l < p.k; l += deepest) {
-      const std::int64_t columns = std::min(kBlockColumns, p.n - column);
-      const std::int64_t depth = std::min(deepest, p.k - l);
-      pack<kColumns>(strips, b.data + l * b.down + column * b.right, b.right, b.down, columns,
-                     depth);
-      for (std::int64_t row = 0; row < p.m; row += kBlockRows) {
-        const std::int64_t rows = std::min(kBlockRows, p.m - row);
-        const T* const block = a.data + row * a.down + l * a.right;
-        if (packs_a) pack<kProductRows>(panels, block, a.down, a.right, rows, depth);
-        for (std::int64_t c = 0; c < columns; c += kColumns)
-          for (std::int64_t r = 0; r < rows; r += kProductRows) {
-            const Operand<T> panel = packs_a ? Operand<T>(panels + r * depth, 1, kProductRows)
-                                             : Operand<T>(block + r * a.down, a.down, a.right);
-            tile_product<true, T>(
-                {std::min<std::int64_t>(kProductRows, rows - r),
-                 std::min<std::int64_t>(kColumns, columns - c), depth, panel.data, panel.down,
-                 panel.right, strips + c * depth, kColumns,
-                 static_cast<T*>(p.out) + (row + r) * p.out_stride + column + c, p.out_stride,
-                 l == 0 ? static_cast<T>(p.beta) : T(1)});
-          }
+  }
+  static std::int64_t parts_of(std::int64_t k) {
+    const std::int64_t parts = (k + kDepth - 1) / kDepth;
+    return (k + parts - 1) / parts;
+  }
+
+  void add_block(std::int64_t row, std::int64_t column, std::int64_t l) const {
+    const std::int64_t rows = std::min(kBlockRows, p_.m - row);
+    const std::int64_t end = std::min(column + kBlockColumns, p_.n);
+    const std::int64_t depth = std::min(depth_, p_.k - l);
+    const T* const block = a_.data + row * a_.down + l * a_.right;
+    if (packs_a_)
+      pack(hn::CappedTag<T, kProductRows>(), panels_, kProductRows, block, a_.down, a_.right, rows,
+           depth);
+    const std::int64_t step = packs_a_ ? kProductRows : rows;
+    for (; column < end; column += width_) {
+      TileProduct<T> tile{.n = std::min(width_, end - column),
+                          .k = depth,
+                          .a_row = packs_a_ ? 1 : a_.down,
+                          .a_column = packs_a_ ? kProductRows : a_.right,
+                          .b = b_.data + l * b_.down + column * b_.right,
+                          .b_row = b_.down,
+                          .c_row = p_.out_stride,
+                          .beta = l == 0 ? static_cast<T>(p_.beta) : T(1)};
+      if (packs_b_) {
+        pack(hn::ScalableTag<T>(), strip_, width_, tile.b, b_.right, b_.down, tile.n, depth);
+        tile.b = strip_;
+        tile.b_row = width_;
+      }
+      for (std::int64_t r = 0; r < rows; r += step) {
+        tile.m = std::min(step, rows - r);
+        tile.a = packs_a_ ? panels_ + r * depth : block;
+        tile.c = out_ + (row + r) * p_.out_stride + column;
+        packs_b_ ? tile_product<true>(tile) : tile_product<!kMaskedIsExact>(tile);
       }
     }
+  }
+
+  const cpu::Products& p_;
+  Operand<T> a_, b_;
+  T* out_ = nullptr;
+  const std::int64_t depth_;  // at most kDepth, in equal parts of k
+  const std::int64_t width_;  // of strips, in columns
+  const bool packs_a_;        // else the rows of a panel lie side by side as they are
+  const bool packs_b_;
+  T* const strip_;
+  T* const panels_;
+};
+
+template <typename T>
+void multiply(const cpu::Products& p) {
+  Blocks<T> blocks(p);
+  for (std::int64_t i = 0; i < p.count; ++i) blocks.run(i);
 }
 
 }  // namespace

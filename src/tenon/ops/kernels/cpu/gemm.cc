@@ -10,7 +10,6 @@
 #include "tenon/ops/kernels/cpu/blas_buffer.h"
 #include "tenon/ops/kernels/cpu/block_product.h"
 #include "tenon/ops/kernels/cpu/onednn_gemm.h"
-#include "tenon/ops/kernels/cpu/small_product.h"
 #include "tenon/ops/kernels/cpu/vector_product.h"
 
 namespace tenon::ops::cpu {
@@ -31,11 +30,6 @@ std::int64_t blas_vector_bytes() {
   return core == "Haswell" || core == "Zen" || core == "Excavator" ? 32 : 16;
 }
 bool blas_has_avx512() { return blas_vector_bytes() == 64; }
-
-bool is_by_our_blocks(DType dtype) {
-  static const bool is_wider = block_product_vector_bytes() > blas_vector_bytes();
-  return is_wider && (dtype == DType::kF32 || dtype == DType::kF64);
-}
 
 // Each piece packs the other operand anew, which this many rows are worth.
 constexpr std::int64_t kShortestPiece = 256;
@@ -104,20 +98,15 @@ bool integers(const Products& p) {
 // (SA_ONSTACK) is safe, and handlers are the program's. Holding signals back around each product
 // takes two system calls, which is more than a small product. So dnnl_sgemm is not called. oneDNN's
 // kernels for blocks (onednn_gemm.h) leave the stack pointer alone. ops/signal_test.cc looks at it.
-bool has_gaps(const Matrix& matrix, std::int64_t rows, std::int64_t columns) {
-  return matrix.row_stride != (matrix.transposed ? rows : columns);
-}
 
-// OpenBLAS takes its kernels for AVX2 on processors that it does not know. A smaller product is not
-// worth the time in which oneDNN finds its kernels, nor copies that few products share.
+// OpenBLAS takes its kernels for AVX2 on processors that it does not know. oneDNN's for f32 need
+// some work to gain the time in which they are found, and more where each piece copies anew.
 bool is_by_blocks(const Products& p) {
   if (p.dtype == DType::kBF16) return true;
-  constexpr std::int64_t kLeastWork = 1 << 18, kWorthACopy = 32;
+  constexpr std::int64_t kLeastWork = 1 << 20, kLeastDivided = 1 << 27, kLeastSize = 32;
   static const bool is_there = has_onednn_gemm(DType::kF32) && !blas_has_avx512();
-  return is_there && p.dtype == DType::kF32 && p.count * p.m * p.n * p.k >= kLeastWork &&
-         (p.n >= kWorthACopy || !has_gaps(p.a, p.m, p.k)) &&
-         (p.m >= kWorthACopy || !has_gaps(p.b, p.k, p.n)) &&
-         (p.k >= kWorthACopy || p.out_stride == p.n);
+  return is_there && p.dtype == DType::kF32 && std::min({p.m, p.n, p.k}) >= kLeastSize &&
+         p.m * p.n * p.k >= (is_divided(p.m, p.n, p.k) ? kLeastDivided : kLeastWork);
 }
 
 void by_blas(const Products& p) {
@@ -148,13 +137,6 @@ void by_blas(const Products& p) {
       return cblas_zgemm(CblasRowMajor, order(p.a), order(p.b), m, n, k, one, p.a.data, lda,
                          p.b.data, ldb, scale, p.out, ldc);
   }
-}
-
-// One piece, on the calling thread.
-void multiply(const Products& p) {
-  if (is_small_product(p)) return small_products(p);
-  if (is_by_blocks(p)) return onednn_gemm(p);
-  is_by_our_blocks(p.dtype) ? block_product(p) : by_blas(p);
 }
 
 const void* at(const void* data, std::int64_t element, DType dtype) {
@@ -189,21 +171,61 @@ bool is_by_vectors(DType dtype, std::int64_t m, std::int64_t n) {
   return std::min(m, n) <= kFewVectors && has_vector_product(dtype) && !fills_tile(dtype, m, n);
 }
 
+bool is_of_our_blocks(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF64; }
+bool has_our_blocks() {
+  static const bool is_wider = block_product_vector_bytes() > blas_vector_bytes();
+  return is_wider;
+}
+
+// Blocks would transpose what vectors on the left meet as rows, and they take less time than more
+// than two that meet columns, or than vectors on the right that fill theirs.
+bool is_by_vectors(const Products& p) {
+  constexpr std::int64_t kFewMeetRows = 16, kFewMeetColumns = 2, kFewBytes = 32;
+  if (!is_of_our_blocks(p.dtype) || !has_our_blocks()) return is_by_vectors(p.dtype, p.m, p.n);
+  if (p.n < p.m) return p.n * static_cast<std::int64_t>(item_size(p.dtype)) <= kFewBytes;
+  return p.m <= (p.b.transposed ? kFewMeetRows : kFewMeetColumns);
+}
+
+// What is over before a library has begun. A vector alone fills no more than a lane.
+bool is_small(const Products& p) {
+  constexpr std::int64_t kTiny = 256, kMostWork = 1 << 18, kMostElements = 4096, kLanes = 16;
+  const std::int64_t work = p.m * p.n * p.k;
+  const bool fills_lanes = std::min(p.m, p.n) > 1 || (p.count > 1 && work <= kTiny);
+  return is_of_our_blocks(p.dtype) && fills_lanes && work <= kMostWork &&
+         p.k * ((p.n + kLanes - 1) / kLanes * kLanes) <= kMostElements;
+}
+
+// `count` rows from `first` on, or columns where there are more of them.
+Products part_of(const Products& p, std::int64_t first, std::int64_t count) {
+  return p.m >= p.n ? rows_of(p, first, count) : columns_of(p, first, count);
+}
+
+// Each element is computed by itself, so any cut gives the same result.
+void by_our_blocks(const Products& p) {
+  constexpr std::int64_t kUnit = 64, kWork = 1 << 20;
+  const std::int64_t units = kWork / (kUnit * std::min(p.m, p.n) * p.k);
+  parallel_for(0, std::max(p.m, p.n), std::max<std::int64_t>(1, units) * kUnit,
+               [&](std::int64_t begin, std::int64_t end) {
+                 block_product(part_of(p, begin, end - begin));
+               });
+}
+
 // On all threads.
 void single(const Products& p) {
   if (integers(p)) return;
-  if (is_by_vectors(p.dtype, p.m, p.n)) return vector_product(p);
+  if (is_by_vectors(p)) return vector_product(p);
   TENON_CHECK(p.dtype == DType::kF32 || p.dtype == DType::kF64 || is_complex(p.dtype) ||
                   (p.dtype == DType::kBF16 && has_onednn_gemm(p.dtype)),
               "a product of {}", dtype_name(p.dtype));
-  if (p.dtype != DType::kBF16) use_one_blas_thread();
-  const bool by_rows = p.m >= p.n;
-  const std::int64_t length = by_rows ? p.m : p.n;
-  const std::int64_t piece = piece_length(length, by_rows ? p.n : p.m, p.k);
+  const bool by_onednn = is_by_blocks(p);
+  if (!by_onednn && is_of_our_blocks(p.dtype) && has_our_blocks()) return by_our_blocks(p);
+  if (!by_onednn) use_one_blas_thread();
+  const std::int64_t length = std::max(p.m, p.n);
+  const std::int64_t piece = piece_length(length, std::min(p.m, p.n), p.k);
   parallel_for(0, length, piece, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t first = begin; first < end; first += piece) {
-      const std::int64_t count = std::min(piece, end - first);
-      multiply(by_rows ? rows_of(p, first, count) : columns_of(p, first, count));
+      const Products part = part_of(p, first, std::min(piece, end - first));
+      by_onednn ? onednn_gemm(part) : by_blas(part);
     }
   });
 }
@@ -233,12 +255,9 @@ bool takes_half(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
 }
 
 void gemm(const Products& p) {
-  // A vector alone fills no more than a lane.
-  constexpr std::int64_t kTiny = 256;
-  const bool fills_lanes = std::min(p.m, p.n) > 1 || (p.count > 1 && p.m * p.n * p.k <= kTiny);
-  if (fills_lanes && is_small_product(p)) return small_products(p);
-  const bool is_one_call = p.count > 1 && !is_by_vectors(p.dtype, p.m, p.n) &&
-                           !is_divided(p.m, p.n, p.k) && is_by_blocks(p);
+  if (is_small(p)) return block_product(p);
+  const bool is_one_call =
+      p.count > 1 && !is_by_vectors(p) && !is_divided(p.m, p.n, p.k) && is_by_blocks(p);
   if (is_one_call) return onednn_gemm(p);
   for (std::int64_t i = 0; i < p.count; ++i) single(p.one(i));
 }

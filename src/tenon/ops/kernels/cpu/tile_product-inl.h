@@ -19,13 +19,13 @@ namespace {  // several files have types of one name here
 // c[m, n] = a[m, k] b[k, n] + beta c; where beta is 0, c is not read. a has any strides.
 template <typename T>
 struct TileProduct {
-  std::int64_t m, n, k;
-  const T* a;
-  std::int64_t a_row, a_column;
-  const T* b;
-  std::int64_t b_row;
-  T* c;
-  std::int64_t c_row;
+  std::int64_t m = 0, n = 0, k = 0;
+  const T* a = nullptr;
+  std::int64_t a_row = 0, a_column = 0;
+  const T* b = nullptr;
+  std::int64_t b_row = 0;
+  T* c = nullptr;
+  std::int64_t c_row = 0;
   T beta = 0;
 };
 
