@@ -43,8 +43,11 @@ class GatherLoop {
         input_(input),
         load_(tenon::detail::conversion_row(input_, a.dtype())),
         direct_(a.dtype() == input_),
+        accumulator_dtype_(cpu::reduce_accumulator(a.dtype())),
+        accumulator_(static_cast<std::int64_t>(item_size(accumulator_dtype_))),
         result_(static_cast<char*>(result.data_ptr())),
-        accumulator_(static_cast<std::int64_t>(result.item_size())),
+        result_item_(static_cast<std::int64_t>(result.item_size())),
+        store_(tenon::detail::conversion_row(result.dtype(), accumulator_dtype_)),
         shifts_(shifts.defined() ? shifts.const_data_ptr<double>() : nullptr) {
     for (std::size_t d = 0; d < static_cast<std::size_t>(a.dim()); ++d) {
       if (a.sizes()[d] == 1) continue;
@@ -56,8 +59,8 @@ class GatherLoop {
   }
 
   void run() {
-    start(result_, kept_count_);
-    if (reduced_count_ == 0 || kept_count_ == 0) return;
+    if (kept_count_ == 0) return;
+    if (reduced_count_ == 0) return run_nothing();
     std::int64_t smallest = INT64_MAX;
     for (const Dim& dim : reduced_) smallest = std::min(smallest, dim.stride);
     const bool vertical = !kept_.empty() && kept_.back().stride < smallest &&
@@ -74,6 +77,13 @@ class GatherLoop {
     if (count == 0) return;
     blocks_.start(accumulators);
     tenon::detail::copy_steps(accumulators, accumulators, accumulator_, 0, count);
+  }
+
+  // Writes the results of `count` kept elements from `kept` on.
+  void store(const char* accumulators, std::int64_t kept, std::int64_t count) const {
+    char* pair[2] = {result_ + kept * result_item_, const_cast<char*>(accumulators)};
+    const std::int64_t steps[2] = {result_item_, accumulator_};
+    store_(pair, steps, count);
   }
 
   // Neighbouring dimensions that are one in memory become one.
@@ -111,6 +121,12 @@ class GatherLoop {
 
   double shift(std::int64_t kept) const { return shifts_ == nullptr ? 0 : shifts_[kept]; }
 
+  void run_nothing() const {
+    alignas(16) char total[16];
+    start(total, 1);
+    for (std::int64_t kept = 0; kept < kept_count_; ++kept) store(total, kept, 1);
+  }
+
   // Kept elements lie side by side: each strip of them is gathered row by row.
   void run_columns() {
     const Dim across = kept_.back();
@@ -128,8 +144,10 @@ class GatherLoop {
 
   void gather_strip(std::int64_t outer, std::int64_t first, const Dim& across) const {
     alignas(64) char buffer[kColumnsBytes];
+    alignas(64) char totals[2 * kBlock * 16];
     const std::int64_t count = std::min(strip_, across.size - first);
     const std::int64_t kept = outer * across.size + first;
+    start(totals, count);
     const char* base = data_ + offset_of(kept_, kept_.size() - 1, outer) + first * across.stride;
     const double* shifts = shifts_ == nullptr ? nullptr : shifts_ + kept;
     // Rows that need no conversion go in together, as far as the innermost dimension reaches;
@@ -144,13 +162,12 @@ class GatherLoop {
     for (std::int64_t n = 0, rows = 0; n < reduced_count_; n += rows) {
       rows = together ? down.size : in_line ? std::min(room - held, down.size - index.back()) : 1;
       if (together) {
-        blocks_.columns(result_ + kept * accumulator_, base, count, shifts, rows,
-                        down.stride / item_);
+        blocks_.columns(totals, base, count, shifts, rows, down.stride / item_);
       } else {
         load(buffer + held * count * input_item, base, across.stride, rows * count);
         base += (rows - 1) * down.stride, index.back() += rows - 1;
         if ((held += rows) == room || n + rows == reduced_count_) {
-          blocks_.columns(result_ + kept * accumulator_, buffer, count, shifts, held, count);
+          blocks_.columns(totals, buffer, count, shifts, held, count);
           held = 0;
         }
       }
@@ -161,6 +178,7 @@ class GatherLoop {
         index[d] = 0;
       }
     }
+    store(totals, kept, count);
   }
 
   static constexpr std::int64_t kLongest = 2048;  // of rows that pass through a buffer together
@@ -178,6 +196,7 @@ class GatherLoop {
     parallel_for(0, tiles, std::max<std::int64_t>(1, kPiece / work / 2),
                  [&](std::int64_t begin, std::int64_t end) {
                    alignas(64) char tile[kShort * kTogether * 16];
+                   alignas(64) char totals[kTogether * 16];
                    for (std::int64_t i = begin; i < end; ++i) {
                      const std::int64_t first = i * kTogether;
                      const std::int64_t count = std::min(kTogether, kept_count_ - first);
@@ -186,8 +205,10 @@ class GatherLoop {
                        rows = loaded(data_ + first * length * item_, item_, count * length, tile);
                      else
                        load_rows(tile, first, count);
-                     blocks_.short_rows(result_ + first * accumulator_, rows, length,
+                     start(totals, count);
+                     blocks_.short_rows(totals, rows, length,
                                         shifts_ == nullptr ? nullptr : shifts_ + first, count);
+                     store(totals, first, count);
                    }
                  });
   }
@@ -217,24 +238,27 @@ class GatherLoop {
     const std::int64_t length = along.size, outer = kept_count_ / across.size;
     const bool direct = in_place(along.stride) && across.stride % item_ == 0;
     const auto input_item = static_cast<std::int64_t>(item_size(input_));
+    constexpr std::int64_t kMostRows = 1024;
     const std::int64_t together =
-        direct ? std::max<std::int64_t>(1, kPiece / length / 2)
-               : std::max<std::int64_t>(1, kLoadedBytes / (length * input_item));
+        direct ? std::clamp<std::int64_t>(kPiece / length / 2, 1, kMostRows)
+               : std::clamp<std::int64_t>(kLoadedBytes / (length * input_item), 1, kMostRows);
     const std::int64_t tasks = (across.size + together - 1) / together;
     parallel_for(
         0, outer * tasks,
         std::max<std::int64_t>(1, kPiece / (std::min(together, across.size) * length) / 2),
         [&](std::int64_t begin, std::int64_t end) {
-          alignas(64) char buffer[kColumnsBytes];
+          alignas(64) char buffer[kColumnsBytes], totals[kMostRows * 16];
           for (std::int64_t task = begin; task < end; ++task) {
             const std::int64_t first = task % tasks * together;
             const std::int64_t rows = std::min(together, across.size - first);
             const std::int64_t kept = task / tasks * across.size + first;
             const char* from = data_ + offset_of(kept_, kept_.size(), kept);
             if (!direct) load_equal_rows(buffer, from, rows);
-            blocks_.each_row(result_ + kept * accumulator_, direct ? from : buffer, length,
+            start(totals, rows);
+            blocks_.each_row(totals, direct ? from : buffer, length,
                              shifts_ == nullptr ? nullptr : shifts_ + kept, rows,
                              direct ? across.stride / item_ : length);
+            store(totals, kept, rows);
           }
         });
   }
@@ -259,21 +283,30 @@ class GatherLoop {
     const StridedLoop::Operand operand{const_cast<char*>(data_), sizes, strides, 1};
     const StridedLoop loop(sizes, &operand, 1);
     Tensor partial;
-    char* out = result_;  // started
+    char* parts = nullptr;
     if (pieces > 1) {
       partial = empty({kept_count_ * pieces, accumulator_}, DType::kU8);
-      out = static_cast<char*>(partial.data_ptr());
-      start(out, kept_count_ * pieces);
+      parts = static_cast<char*>(partial.data_ptr());
+      start(parts, kept_count_ * pieces);
     }
     const std::int64_t grain =
         std::max<std::int64_t>(1, kPiece / std::min(kPiece, reduced_count_) / 2);
     parallel_for(0, kept_count_ * pieces, grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t task = begin; task < end; ++task)
-        gather_piece(loop, task / pieces, task % pieces * kPiece, out + task * accumulator_);
+      for (std::int64_t task = begin; task < end; ++task) {
+        alignas(16) char total[16];
+        if (pieces == 1) start(total, 1);
+        gather_piece(loop, task / pieces, task % pieces * kPiece,
+                     pieces == 1 ? total : parts + task * accumulator_);
+        if (pieces == 1) store(total, task, 1);
+      }
     });
-    if (pieces == 1) return;
-    for (std::int64_t task = 0; task < kept_count_ * pieces; ++task)
-      blocks_.combine(result_ + task / pieces * accumulator_, out + task * accumulator_);
+    for (std::int64_t kept = 0; pieces > 1 && kept < kept_count_; ++kept) {
+      alignas(16) char total[16];
+      start(total, 1);
+      for (std::int64_t piece = 0; piece < pieces; ++piece)
+        blocks_.combine(total, parts + (kept * pieces + piece) * accumulator_);
+      store(total, kept, 1);
+    }
   }
 
   void gather_piece(const StridedLoop& loop, std::int64_t kept, std::int64_t begin,
@@ -341,8 +374,11 @@ class GatherLoop {
   const DType input_;
   const RowFunction load_;
   const bool direct_;
-  char* const result_;
+  const DType accumulator_dtype_;
   const std::int64_t accumulator_;  // bytes
+  char* const result_;
+  const std::int64_t result_item_;  // bytes
+  const RowFunction store_;
   const double* const shifts_;
   InlineVector<Dim, 8> kept_, reduced_;
   std::int64_t strip_ = kBlock;  // columns that one task gathers
@@ -366,7 +402,7 @@ DimVector kept_by_stride(const Tensor& a, std::uint64_t reduced) {
 
 // As gather, in that order.
 Tensor gather_by_stride(const Gather kind, const Tensor& a, std::uint64_t reduced,
-                        const Tensor& shifts, const DimVector& order) {
+                        const Tensor& shifts, const DimVector& order, DType dtype) {
   DimVector all = order, sizes, kept_sizes, back(order.size(), 0);
   for (const std::int64_t d : order) sizes.push_back(a.size(d));
   std::int64_t rank = 0;
@@ -387,31 +423,33 @@ Tensor gather_by_stride(const Gather kind, const Tensor& a, std::uint64_t reduce
   for (std::size_t i = order.size(); i < all.size(); ++i) last |= std::uint64_t{1} << i;
   const Tensor moved =
       shifts.defined() ? shifts.view(kept_sizes).permute(there).reshape({-1}) : shifts;
-  const Tensor found = detail::gather(kind, a.permute(all), last, moved);
+  const Tensor found = detail::gather(kind, a.permute(all), last, moved, dtype);
   return found.view(sizes).permute(back).reshape({-1});
 }
 
 }  // namespace
 
-Tensor detail::gather(Gather kind, const Tensor& a, std::uint64_t reduced, const Tensor& shifts) {
+Tensor detail::gather(Gather kind, const Tensor& a, std::uint64_t reduced, const Tensor& shifts,
+                      std::optional<DType> dtype) {
   const DType input = cpu::reduce_input(kind, a.dtype());
   const cpu::ReduceBlocks blocks = cpu::reduce_blocks(kind, input);
   if (blocks.row == nullptr)
     throw InvalidArgument(
         fmt::format("a reduction of {} that is not defined for it", dtype_name(a.dtype())));
+  const DType result_dtype = dtype.value_or(cpu::reduce_accumulator(a.dtype()));
   std::int64_t kept = 1;
   for (std::size_t d = 0; d < static_cast<std::size_t>(a.dim()); ++d)
     if (((reduced >> d) & 1) == 0) kept *= a.sizes()[d];
   HostTurn host;
   if (vulkan::holds(a) && kept > 0) {
-    const auto dtype = vulkan::gather_dtype(a.dtype(), a.device());
+    const auto gathered = vulkan::gather_dtype(a.dtype(), a.device());
     if (a.numel() == 0) {  // the numbers that nothing gives
       const Tensor found = gather(kind, empty(a.sizes(), a.dtype()), reduced,
                                   shifts.defined() ? to_host(shifts) : shifts);
-      return to(dtype ? to(found, *dtype) : found, a.device());
+      return to(gathered ? to(found, *gathered) : found, a.device());
     }
-    if (dtype) {
-      Tensor result = empty({kept}, *dtype, a.device());
+    if (gathered) {
+      Tensor result = empty({kept}, *gathered, a.device());
       if (vulkan::gather(kind, result, a, reduced, shifts)) return result;
     }
     constexpr const char* kNames[] = {"sum",  "prod",           "amax",
@@ -420,8 +458,8 @@ Tensor detail::gather(Gather kind, const Tensor& a, std::uint64_t reduced, const
   }
   if (kept > 1 && !a.is_meta() && a.device() == Device{})
     if (const DimVector order = kept_by_stride(a, reduced); order.size() > 1)
-      return gather_by_stride(kind, a, reduced, shifts, order);
-  Tensor result = empty({kept}, cpu::reduce_accumulator(a.dtype()), a.device());
+      return gather_by_stride(kind, a, reduced, shifts, order, result_dtype);
+  Tensor result = empty({kept}, result_dtype, a.device());
   const Tensor wide = shifts.defined() ? to(shifts, DType::kF64) : shifts;
   if (kept > 0 && !a.is_meta()) GatherLoop(blocks, input, a, reduced, result, wide).run();
   return result;

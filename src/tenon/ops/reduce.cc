@@ -48,6 +48,11 @@ Tensor shaped(const Tensor& gathered, const Tensor& a, std::uint64_t dims, bool 
   return to(gathered, dtype).view(detail::reduced_sizes(a, dims, keepdim));
 }
 
+// What `kind` gathers, as the result.
+Tensor shaped(Gather kind, const Tensor& a, std::uint64_t dims, bool keepdim, DType dtype) {
+  return shaped(detail::gather(kind, a, dims, {}, dtype), a, dims, keepdim, dtype);
+}
+
 DType sum_dtype(DType dtype) {
   return is_floating(dtype) || is_complex(dtype) ? dtype : DType::kI64;
 }
@@ -94,7 +99,7 @@ Tensor extreme(const char* what, Gather kind, const Tensor& a, IntList dims, boo
   check_elements(what, a, reduced);
   if (is_complex(a.dtype()))
     throw InvalidArgument(fmt::format("{}: complex numbers have no order", what));
-  return shaped(detail::gather(kind, a, reduced, {}), a, reduced, keepdim, a.dtype());
+  return shaped(kind, a, reduced, keepdim, a.dtype());
 }
 
 template <bool kLargest>
@@ -159,7 +164,7 @@ DimVector detail::reduced_sizes(const Tensor& a, std::uint64_t reduced, bool kee
 Tensor detail::sum(const Tensor& a, IntList dims, bool keepdim) {
   device_to_offer("sum", {&a});
   const std::uint64_t reduced = reduced_dims("sum", a, dims);
-  return shaped(gather(Gather::kSum, a, reduced, {}), a, reduced, keepdim, sum_dtype(a.dtype()));
+  return shaped(Gather::kSum, a, reduced, keepdim, sum_dtype(a.dtype()));
 }
 
 Tensor detail::mean(const Tensor& a, IntList dims, bool keepdim) {
@@ -172,8 +177,7 @@ Tensor detail::mean(const Tensor& a, IntList dims, bool keepdim) {
 Tensor detail::prod(const Tensor& a, IntList dims, bool keepdim) {
   device_to_offer("prod", {&a});
   const std::uint64_t reduced = reduced_dims("prod", a, dims);
-  return shaped(gather(Gather::kProduct, a, reduced, {}), a, reduced, keepdim,
-                sum_dtype(a.dtype()));
+  return shaped(Gather::kProduct, a, reduced, keepdim, sum_dtype(a.dtype()));
 }
 
 Tensor detail::amax(const Tensor& a, IntList dims, bool keepdim) {

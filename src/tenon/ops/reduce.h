@@ -53,10 +53,11 @@ Tensor argmax(const Tensor& a, std::optional<std::int64_t> dim, bool keepdim);
 Tensor argmin(const Tensor& a, std::optional<std::int64_t> dim, bool keepdim);
 
 // The gathered accumulators of every kept element, in row-major order of the kept dimensions: f64,
-// i64 or c128. On a device without f64 and i64 they are f32 or i32. `shifts` (in that dtype, one
-// for each) are subtracted where the gathering asks for it. Undefined shifts are 0. On meta nothing
-// is computed.
-Tensor gather(Gather kind, const Tensor& a, std::uint64_t reduced_dims, const Tensor& shifts);
+// i64 or c128, or, on the host, as `dtype`. On a device without f64 and i64 they are f32 or i32.
+// `shifts` (of the accumulators' dtype, one for each) are subtracted where the gathering asks for
+// it. Undefined shifts are 0. On meta nothing is computed.
+Tensor gather(Gather kind, const Tensor& a, std::uint64_t reduced_dims, const Tensor& shifts,
+              std::optional<DType> dtype = {});
 
 // Which dimensions a list means, as bits. Throws InvalidArgument for one that comes twice.
 std::uint64_t reduced_dims(const char* what, const Tensor& a, IntList dims);
