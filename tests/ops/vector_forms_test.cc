@@ -47,6 +47,7 @@ TEST(VectorForms, OfOneNumberAgreeWithTheCLibrary) {
       {"cosh", ops::cosh, std::cosh, -90, 90, 6},
       {"sinh", ops::sinh, std::sinh, -90, 90, 8},
       {"tan", ops::tan, std::tan, -20, 20, 12},
+      {"tanh", ops::tanh, std::tanh, -12, 12, 4},
       {"asin", ops::asin, std::asin, -1.1, 1.1, 6},
       {"acos", ops::acos, std::acos, -1.1, 1.1, 8},
       {"atan", ops::atan, std::atan, -50, 50, 6},

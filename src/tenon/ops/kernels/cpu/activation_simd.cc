@@ -29,17 +29,11 @@ struct Sigmoid {
   static HWY_INLINE V apply(D d, V x) {
     using T = hn::TFromD<D>;
     const V one = hn::Set(d, T(1));
-    V shrunk;
-    if constexpr (sizeof(T) == 4)
-      shrunk = short_exp(d, hn::Neg(x));
-    else
-      shrunk = hn::Exp(d, hn::Neg(x));
-    return hn::Div(one, hn::Add(one, shrunk));
+    return hn::Div(one, hn::Add(one, short_exp(d, hn::Neg(x))));
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
-    using T = hn::TFromD<D>;
-    return hn::Le(hn::Abs(x), hn::Set(d, sizeof(T) == 4 ? T(kShortExpLimit) : kExpLimit<T>));
+    return hn::Le(hn::Abs(x), hn::Set(d, kShortExpLimit<hn::TFromD<D>>));
   }
   template <typename T>
   static T scalar(T x) {
@@ -70,7 +64,7 @@ struct GeluTanh {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
     using T = hn::TFromD<D>;
-    const V t = hn::Tanh(d, inner(d, x));
+    const V t = short_tanh(d, inner(d, x));
     return hn::Mul(hn::Mul(hn::Set(d, T(0.5)), x), hn::Add(hn::Set(d, T(1)), t));
   }
   template <class D, class V>
@@ -86,7 +80,7 @@ struct GeluTanh {
 // log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|)).
 template <class D, class V>
 HWY_INLINE V log1p_exp(D d, V x) {
-  const V shrunk = hn::Exp(d, hn::Neg(hn::Abs(x)));
+  const V shrunk = short_exp(d, hn::Neg(hn::Abs(x)));
   return hn::Add(hn::Max(x, hn::Zero(d)), hn::Log1p(d, shrunk));
 }
 struct LogSigmoid {
@@ -109,7 +103,7 @@ struct Mish {
   static HWY_INLINE V apply(D d, V x) {
     using T = hn::TFromD<D>;
     const V two = hn::Set(d, T(2));
-    const V e = hn::Exp(d, hn::Min(x, hn::Set(d, T(20))));
+    const V e = short_exp(d, hn::Min(x, hn::Set(d, T(20))));
     const V n = hn::Mul(e, hn::Add(e, two));
     return hn::Mul(x, hn::Div(n, hn::Add(n, two)));
   }

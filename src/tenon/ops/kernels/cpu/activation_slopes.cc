@@ -24,14 +24,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 // exp(x); 0 and a large number where that would leave the normal numbers. NaN stays.
 template <class D, class V>
 HWY_INLINE V bounded_exp(D d, V x) {
-  using T = hn::TFromD<D>;
-  const V limit = hn::Set(d, sizeof(T) == 4 ? T(kShortExpLimit) : kExpLimit<T>);
+  const V limit = hn::Set(d, kShortExpLimit<hn::TFromD<D>>);
   const V near = hn::Max(hn::Min(x, limit), hn::Neg(limit));
-  V e;
-  if constexpr (sizeof(T) == 4)
-    e = short_exp(d, near);
-  else
-    e = hn::Exp(d, near);
+  const V e = short_exp(d, near);
   return hn::IfThenElse(hn::Ge(x, hn::Neg(limit)), e, hn::IfThenElseZero(hn::IsNaN(x), x));
 }
 // 1 / (1 + exp(-x)) in the same way.

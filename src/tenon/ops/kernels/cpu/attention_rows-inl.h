@@ -45,7 +45,7 @@ HWY_INLINE V shares_of(D d, V x) {
     const V power = hn::BitCast(d, hn::Add(hn::ShiftLeft<23>(hn::BitCast(bits, shifted)), one));
     // A product keeps a NaN of `rest`, whatever the power is.
     const V share = hn::Mul(polynomial(d, rest, kPowerOfTwo), power);
-    return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -kShortExpLimit)), share);
+    return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -kShortExpLimit<float>)), share);
   }
 }
 

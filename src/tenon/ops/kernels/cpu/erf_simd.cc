@@ -70,7 +70,7 @@ HWY_INLINE V exp_of_square(D d, V x, double scale) {
   const V factor = hn::Set(d, static_cast<hn::TFromD<D>>(-scale));
   const V square = hn::Mul(x, x);
   const V rest = hn::Mul(product_rest(d, x, x), factor);
-  const V power = hn::Exp(d, hn::Mul(square, factor));
+  const V power = short_exp_below(d, hn::Mul(square, factor));
   return hn::MulAdd(power, rest, power);
 }
 
@@ -117,7 +117,7 @@ struct Erf {
       const V size = hn::Abs(x);
       const V small = hn::Mul(x, polynomial(d, hn::Mul(x, x), kSmall));
       const V reach = hn::Min(size, hn::Set(d, 4.0F));
-      const V large = hn::Sub(one, hn::Exp(d, polynomial(d, reach, kLarge)));
+      const V large = hn::Sub(one, short_exp(d, polynomial(d, reach, kLarge)));
       return hn::IfThenElse(hn::Lt(size, one), small, hn::CopySign(large, x));
     } else {
       // x P(x^2) / Q(x^2) up to 1 (7.0e-19), from there on the complement.
@@ -189,7 +189,7 @@ struct GeluSlope {
         hn::Set(d, static_cast<T>(std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2));
     V below, power;
     if constexpr (sizeof(T) == 4) {
-      power = hn::Exp(d, hn::Neg(hn::Mul(scaled, scaled)));
+      power = short_exp_below(d, hn::Neg(hn::Mul(scaled, scaled)));
       below = hn::MulAdd(half, short_erf(d, scaled), half);
     } else {
       power = exp_of_square(d, x, 0.5);

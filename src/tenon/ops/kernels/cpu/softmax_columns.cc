@@ -40,7 +40,7 @@ constexpr std::int64_t padded(std::int64_t count) {
 template <typename T>
 struct Strip {
   // Sums of exp(x - largest), written to `out` if kWritten. For the sums alone, which are 1 at
-  // least, f32 has a shorter exp.
+  // least, a shorter exp is enough.
   template <bool kWritten>
   void sum_up(T* out, const T* in, std::int64_t length, std::int64_t stride, std::int64_t count) {
     find_largest(in, length, stride, count);
@@ -55,12 +55,12 @@ struct Strip {
           auto sum = hn::Load(d, partial + c);
           for (std::int64_t r = row; r < last; ++r) {
             const auto x = hn::Sub(load_some(d, in + r * stride + c, n), shift);
-            if constexpr (kWritten || sizeof(T) == 8) {
+            if constexpr (kWritten) {
               const auto e = hn::Exp(d, x);
-              if constexpr (kWritten) store_some(d, e, out + r * stride + c, n);
+              store_some(d, e, out + r * stride + c, n);
               sum = hn::Add(sum, e);
             } else {
-              sum = hn::Add(sum, short_exp(d, hn::Max(x, hn::Set(d, -kShortExpLimit))));
+              sum = hn::Add(sum, short_exp_below(d, x));
             }
           }
           hn::Store(sum, d, partial + c);

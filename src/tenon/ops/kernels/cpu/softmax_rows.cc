@@ -60,18 +60,18 @@ T largest_of(const T* x, std::int64_t count) {
 }
 
 // The sum of exp(x - shift), written to `out` if kWritten. Arguments are at most 0, where Highway's
-// exp is right down to minus infinity. For the sum alone, which is 1 at least, f32 has a shorter
-// one.
+// exp is right down to minus infinity. For the sum alone, which is 1 at least, a shorter one is
+// enough.
 template <bool kWritten, typename T>
 double exponentials(T* out, const T* in, std::int64_t count, T shift) {
   const hn::ScalableTag<T> d;
   const auto step = static_cast<std::int64_t>(hn::Lanes(d));
   const auto minus = hn::Set(d, shift);
   const auto power = [&](auto x) HWY_ATTR {
-    if constexpr (kWritten || sizeof(T) == 8)
+    if constexpr (kWritten)
       return hn::Exp(d, hn::Sub(x, minus));
     else
-      return short_exp(d, hn::Max(hn::Sub(x, minus), hn::Set(d, -kShortExpLimit)));
+      return short_exp_below(d, hn::Sub(x, minus));
   };
   double total = 0;
   std::int64_t i = 0;

@@ -35,14 +35,10 @@ HWY_NOINLINE V long_exp(D d, V x) {
 struct Exp {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    if constexpr (sizeof(hn::TFromD<D>) == 4) {
-      const auto is_short = hn::Le(hn::Abs(x), hn::Set(d, kShortExpLimit));
-      const V usual = short_exp(d, x);
-      if (HWY_LIKELY(hn::AllTrue(d, is_short))) return usual;
-      return hn::IfThenElse(is_short, usual, long_exp(d, x));
-    } else {
-      return hn::Exp(d, x);
-    }
+    const auto is_short = hn::Le(hn::Abs(x), hn::Set(d, kShortExpLimit<hn::TFromD<D>>));
+    const V usual = short_exp(d, x);
+    if (HWY_LIKELY(hn::AllTrue(d, is_short))) return usual;
+    return hn::IfThenElse(is_short, usual, long_exp(d, x));
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
@@ -191,11 +187,11 @@ struct Tan {
 struct Tanh {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return hn::Tanh(d, x);
+    return short_tanh(d, x);
   }
   template <class D, class V>
-  static HWY_INLINE hn::Mask<D> holds(D d, V x) {
-    return hn::Le(hn::Abs(x), hn::Set(d, kExpLimit<hn::TFromD<D>> / 2));
+  static HWY_INLINE hn::Mask<D> holds(D, V x) {
+    return hn::Eq(x, x);  // false for NaN
   }
   template <typename T>
   static T scalar(T x) {
@@ -219,7 +215,8 @@ struct Exp2 {
     if constexpr (sizeof(T) == 4) return power_of_two(d, shifted, rest);
     const auto exponent = hn::Add(hn::BitCast(bits, shifted), hn::Set(bits, Bits{kBias}));
     const V power = hn::BitCast(d, hn::ShiftLeft<kMantissa>(exponent));
-    return hn::Mul(hn::Exp(d, hn::Mul(rest, hn::Set(d, T(std::numbers::ln2)))), power);
+    const V natural = hn::Mul(rest, hn::Set(d, T(std::numbers::ln2)));
+    return hn::Mul(polynomial(d, natural, kShortExp), power);
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
@@ -249,7 +246,7 @@ struct Cosh {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
     using T = hn::TFromD<D>;
-    const V grown = hn::Exp(d, hn::Abs(x));
+    const V grown = short_exp(d, hn::Abs(x));
     return hn::Mul(hn::Set(d, T(0.5)), hn::Add(grown, hn::Div(hn::Set(d, T(1)), grown)));
   }
   template <class D, class V>
