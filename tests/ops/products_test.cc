@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -189,6 +190,19 @@ TEST(MatmulTest, ResultsAreTheSameOnAnyNumberOfThreads) {
     for (std::size_t i = 0; i < one.size(); ++i)
       EXPECT_EQ(std::memcmp(one[i].const_data_ptr(), same[i].const_data_ptr(), one[i].nbytes()), 0)
           << i;
+  }
+}
+
+TEST(MatmulTest, ABiasOf16BitsIsAddedBeforeTheOneRounding) {
+  for (const auto& [m, k, n] : std::vector<std::array<std::int64_t, 3>>{
+           {40, 64, 100}, {3, 5, 7}, {64, 128, 1024}, {1000, 70, 64}}) {
+    const auto whole = [](IntList sizes, std::int64_t end) {
+      return to(randint(-end, end, sizes), DType::kBF16);
+    };
+    const Tensor a = whole({m, k}, 9), w = whole({n, k}, 9), bias = whole({n}, 100);
+    const Tensor exact = ops::linear(to(a, DType::kF32), to(w, DType::kF32), to(bias, DType::kF32));
+    EXPECT_EQ(values(ops::linear(a, w, bias)), values(to(exact, DType::kBF16))) << m;
+    EXPECT_EQ(values(ops::addmm(bias, a, w.t())), values(to(exact, DType::kBF16))) << m;
   }
 }
 

@@ -84,9 +84,11 @@ bool multiply_on_device(const Tensor& out, const Tensor& a, const Tensor& b, dou
   return false;
 }
 
-// out [..., m, n], contiguous, = a [..., m, k] b [..., k, n] + beta out; equal batches. On meta it
-// makes the copies that the host makes, so that formulas count them.
-void multiply(const Tensor& out, const Tensor& a, const Tensor& b, double beta) {
+// out [..., m, n], contiguous, = a [..., m, k] b [..., k, n] + beta out; equal batches. To each row
+// the bias is added, if there is one (cpu::takes_bias). On meta it makes the copies that the host
+// makes, so that formulas count them.
+void multiply(const Tensor& out, const Tensor& a, const Tensor& b, double beta,
+              const Tensor& bias = {}) {
   if (out.numel() == 0) return;
   const std::int64_t m = out.size(-2), n = out.size(-1), k = a.size(-1);
   if (k == 0) {
@@ -105,6 +107,7 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, double beta) 
   if (out.is_meta()) return;
   all.is_narrow = out.dtype() == a.dtype() && compute_dtype(a.dtype()) != a.dtype();
   all.out_apart = m * n;
+  if (bias.defined()) all.bias = bias.const_data_ptr();
   const auto a_apart = distance(ready_a), b_apart = distance(ready_b);
   const bool is_even = a_apart && b_apart;
   if (is_even) {
@@ -198,10 +201,17 @@ Tensor detail::addmm(const Tensor& bias, const Tensor& a, const Tensor& b) {
   const Device device = device_to_offer("addmm", {&bias, &a, &b});
   check_operands("addmm", a, b);
   if (a.dim() != 2 || b.dim() != 2) refuse("addmm", a, b);
+  const DType dtype = operand_dtype(a, device, b.size(1));
+  if (dtype == a.dtype() && compute_dtype(dtype) != dtype && bias.dtype() == dtype &&
+      bias.dim() == 1 && bias.numel() == b.size(1) &&
+      cpu::takes_bias(dtype, a.size(0), b.size(1))) {
+    const Tensor out = empty({a.size(0), b.size(1)}, dtype, device);
+    multiply(out, a, b, 0, contiguous(bias));
+    return out;
+  }
   const Tensor out = empty({a.size(0), b.size(1)}, compute_dtype(a.dtype()), device);
   const Tensor row = to(bias, out.dtype());  // converted once, not in each row
   if (!out.is_meta()) copy_(out, row.expand(out.sizes()));
-  const DType dtype = operand_dtype(a, device, b.size(1));
   multiply(out, to(a, dtype), to(b, dtype), 1);
   return to(out, a.dtype());
 }

@@ -160,6 +160,7 @@ Products columns_of(const Products& p, std::int64_t first, std::int64_t columns)
   piece.n = columns;
   piece.b.data = at(p.b.data, first * (p.b.transposed ? p.b.row_stride : 1), p.dtype);
   piece.out = const_cast<void*>(at(p.out, first, out_dtype(p)));
+  if (p.bias != nullptr) piece.bias = at(p.bias, first, p.dtype);
   return piece;
 }
 
@@ -253,6 +254,8 @@ bool takes_half(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
   const std::int64_t shortest = std::min(m, n) == 1 ? 1 : kShort;
   return is_by_vectors(dtype, m, n) && work >= kTiny && k >= shortest;
 }
+
+bool takes_bias(DType dtype, std::int64_t m, std::int64_t n) { return fills_tile(dtype, m, n); }
 
 void gemm(const Products& p) {
   if (is_small(p)) return block_product(p);

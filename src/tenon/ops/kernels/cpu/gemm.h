@@ -26,6 +26,7 @@ struct Products {
   void* out = nullptr;
   std::int64_t out_stride = 0;
   bool is_narrow = false;
+  const void* bias = nullptr;  // n elements of the dtype, added to each row; where takes_bias
   std::int64_t count = 1, a_apart = 0, b_apart = 0, out_apart = 0;
 
   // Number i of the batch.
@@ -36,6 +37,9 @@ struct Products {
 // processor has instructions for it, most of a kernel's tile is not idle, and the work is worth the
 // time in which oneDNN begins.
 bool takes_half(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k);
+
+// Whether gemm takes a bias of operands that takes_half allows, and results of their dtype.
+bool takes_bias(DType dtype, std::int64_t m, std::int64_t n);
 
 // A product so large that gemm divides it among threads.
 bool is_divided(std::int64_t m, std::int64_t n, std::int64_t k);

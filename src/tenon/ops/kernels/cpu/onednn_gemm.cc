@@ -5,6 +5,7 @@
 #include <memory>
 #include <new>
 #include <string_view>
+#include <unordered_map>
 
 #include "tenon/base/align.h"
 #include "tenon/base/check.h"
@@ -97,14 +98,15 @@ class Dense {
 struct Form {
   DType dtype = DType::kF32, out = DType::kF32;
   std::int64_t count = 1, m = 0, n = 0, k = 0;
-  bool a_transposed = false, b_transposed = false;
+  bool a_transposed = false, b_transposed = false, has_bias = false;
   float beta = 0;
 
   bool operator==(const Form&) const = default;
   std::uint64_t hash() const {
     RunningHash hash;
     for (const std::int64_t part : {count, m, n, k}) hash.add(static_cast<std::uint64_t>(part));
-    hash.add((a_transposed ? 1U : 0U) | (b_transposed ? 2U : 0U) | (beta != 0 ? 4U : 0U));
+    hash.add((a_transposed ? 1U : 0U) | (b_transposed ? 2U : 0U) | (beta != 0 ? 4U : 0U) |
+             (has_bias ? 8U : 0U));
     return hash.value();
   }
 };
@@ -124,9 +126,11 @@ dnnl::matmul::primitive_desc described(const Form& form) {
     after.append_sum(form.beta);
     attributes.set_post_ops(after);
   }
-  return {{desc(form.m, form.k, form.dtype, form.a_transposed),
-           desc(form.k, form.n, form.dtype, form.b_transposed),
-           desc(form.m, form.n, form.out, false)},
+  const memory::desc a = desc(form.m, form.k, form.dtype, form.a_transposed);
+  const memory::desc b = desc(form.k, form.n, form.dtype, form.b_transposed);
+  const memory::desc out = desc(form.m, form.n, form.out, false);
+  if (!form.has_bias) return {{a, b, out}, attributes, cpu_engine()};
+  return {{a, b, memory::desc({1, form.n}, type_of(form.dtype), Tag::ab), out},
           attributes,
           cpu_engine()};
 }
@@ -147,12 +151,13 @@ struct Product {
     primitive = dnnl::matmul(chosen);
     a = chosen.src_desc();
     b = chosen.weights_desc();
+    bias = chosen.bias_desc();
     out = chosen.dst_desc();
     scratch = chosen.scratchpad_desc();
   }
   Form form;
   dnnl::matmul primitive;
-  memory::desc a, b, out, scratch;
+  memory::desc a, b, bias, out, scratch;
 };
 
 // The calling thread's, until it asks for another that takes its place.
@@ -180,7 +185,8 @@ void multiply(const Products& p) {
   const OpenMpThreads one(1);
   const DType out = p.is_narrow ? p.dtype : DType::kF32;
   const Product& product = product_of({p.dtype, out, p.count, p.m, p.n, p.k, p.a.transposed,
-                                       p.b.transposed, static_cast<float>(p.beta)});
+                                       p.b.transposed, p.bias != nullptr,
+                                       static_cast<float>(p.beta)});
   Dense left(p.dtype, p.m, p.k, p.a), right(p.dtype, p.k, p.n, p.b);
   Dense result(out, p.m, p.n, {p.out, p.out_stride, false});
   thread_local Room memory_of_thread;
@@ -192,10 +198,12 @@ void multiply(const Products& p) {
   const memory from_a = at(product.a, left.read(room)), from_b = at(product.b, right.read(room));
   const memory to = at(product.out, result.read(room, p.beta != 0));
   dnnl::stream stream(cpu_engine());
-  product.primitive.execute(stream, {{DNNL_ARG_SRC, from_a},
-                                     {DNNL_ARG_WEIGHTS, from_b},
-                                     {DNNL_ARG_DST, to},
-                                     {DNNL_ARG_SCRATCHPAD, at(product.scratch, room)}});
+  std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, from_a},
+                                            {DNNL_ARG_WEIGHTS, from_b},
+                                            {DNNL_ARG_DST, to},
+                                            {DNNL_ARG_SCRATCHPAD, at(product.scratch, room)}};
+  if (p.bias != nullptr) arguments.emplace(DNNL_ARG_BIAS, at(product.bias, p.bias));
+  product.primitive.execute(stream, arguments);
   result.write_back();
   memory_of_thread.give();
 }
