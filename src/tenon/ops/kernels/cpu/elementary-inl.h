@@ -92,7 +92,12 @@ HWY_INLINE V short_exp(D d, V x) {
     const V shifter = hn::Set(d, kToInteger);
     const V shifted = hn::MulAdd(x, log2e, shifter);
     const V whole = hn::Sub(shifted, shifter);
-    return power_of_two(d, shifted, hn::MulAdd(x, log2e_rest, hn::MulSub(x, log2e, whole)));
+    if constexpr (HWY_NATIVE_FMA)
+      return power_of_two(d, shifted, hn::MulAdd(x, log2e_rest, hn::MulSub(x, log2e, whole)));
+    const V ln2 = hn::Set(d, 0.693359375F);  // of 10 bits, so products are exact
+    const V ln2_rest = hn::Set(d, -2.12194440e-4F);
+    const V rest = hn::Sub(hn::Sub(x, hn::Mul(whole, ln2)), hn::Mul(whole, ln2_rest));
+    return power_of_two(d, shifted, hn::Mul(rest, log2e));
   } else {
     const V log2e = hn::Set(d, std::numbers::log2e), shifter = hn::Set(d, 1.5 * 0x1p52);
     const V shifted = hn::MulAdd(x, log2e, shifter);
