@@ -152,8 +152,8 @@ class Blocks {
 
  private:
   static constexpr auto kStrip = 2 * static_cast<std::int64_t>(hn::MaxLanes(hn::ScalableTag<T>()));
-  // A few rows meet b where it lies, if the second-level cache may hold it. Strips of so few rows
-  // of b are a block wide: the result is then written along its rows.
+  // A few rows meet b where it lies, if the second-level cache may hold it. Strips of at most
+  // kShallow rows of b are a block wide, so that the result is written along its rows.
   static constexpr std::int64_t kFewRows = 16, kShallow = 48;
   static constexpr std::int64_t kMostInPlace = (1 << 20) / sizeof(T);
 

@@ -203,7 +203,7 @@ Products part_of(const Products& p, std::int64_t first, std::int64_t count) {
 
 // Each element is computed by itself, so any cut gives the same result.
 void by_our_blocks(const Products& p) {
-  constexpr std::int64_t kUnit = 64, kWork = 1 << 20;
+  constexpr std::int64_t kUnit = 64, kWork = 1 << 21;
   const std::int64_t units = kWork / (kUnit * std::min(p.m, p.n) * p.k);
   parallel_for(0, std::max(p.m, p.n), std::max<std::int64_t>(1, units) * kUnit,
                [&](std::int64_t begin, std::int64_t end) {
