@@ -107,6 +107,12 @@ TEST_F(VulkanProducts, GradientsOfConvolutionsAreTheHosts) {
   both(numbers({4, 64, 27, 27}), numbers({64, 1, 5, 5}),
        {.stride = 2, .padding = 2, .groups = 64});
   both(numbers({2, 32, 20, 21}), numbers({48, 4, 3, 3}), {.padding = 1, .groups = 8});
+  // Few filters of a group, straight from the images.
+  both(numbers({3, 10, 33, 29}), numbers({3, 10, 5, 5}), {.padding = 2});
+  both(numbers({3, 12, 21, 24}), numbers({12, 6, 3, 4}),
+       {.stride = {2, 3}, .padding = {1, 2}, .dilation = {2, 1}, .groups = 2});
+  both(numbers({4, 24, 18, 26}), numbers({48, 1, 7, 7}), {.padding = 3, .groups = 24});
+  both(numbers({20, 2, 4000, 9}), numbers({2, 1, 3, 3}), {.padding = 1, .groups = 2});  // adds
   both(numbers({2, 6, 7, 8}), numbers({6, 4, 3, 3}), {.padding = 1, .groups = 2}, true);
   both(numbers({2, 6, 7, 8}), numbers({6, 4, 3, 3}), {.stride = 2, .output_padding = 1}, true);
 }

@@ -2,7 +2,7 @@
 #include <array>
 #include <limits>
 
-#include "tenon/ops/kernels/vulkan/device_kernels.h"
+#include "tenon/ops/kernels/vulkan/device_walks.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::vulkan {
@@ -36,6 +36,7 @@ bool correlate(const Tensor& target, const Tensor& gradient, const Tensor& image
   const std::int64_t plane = w.height * (w.width / 4);
   if (target.dtype() != DType::kF32 || !is_three_by_three(w) || w.width % 4 != 0 ||
       !has_lanes(backend) || plane > kMostSteps ||
+      takes_groups(walks_of(w), filters, target.size(1)) ||
       4 * plane * images.size(0) * std::max(filters, kernel_rows) > kMost)
     return false;
   const std::array<const void*, 2> texels = {place_to_read(gradient), place_to_read(images)};

@@ -1,4 +1,4 @@
-#include "tenon/ops/kernels/vulkan/device_kernels.h"
+#include "tenon/ops/kernels/vulkan/device_walks.h"
 
 #include <algorithm>
 #include <array>
@@ -91,8 +91,7 @@ bool take_texels(const VulkanBackend& backend, const void* place, std::uint64_t&
 bool launch_texels(VulkanBackend& backend, MatmulArguments u, std::int64_t batch, const Tensor& a,
                    const Tensor& b) {
   constexpr std::int64_t kLeastColumns = 20;
-  if (!takes_lanes(backend, u, batch) || u.k % 4 != 0 || u.n % 2 != 0 || u.target % 8 != 0 ||
-      u.n < kLeastColumns)
+  if (!takes_lanes(backend, u, batch) || u.k % 4 != 0 || u.n < kLeastColumns)
     return false;
   const std::array<const void*, 2> texels = {place_to_read(a), place_to_read(b)};
   const bool rows_of_a = u.a_column != 1, columns_of_b = u.b_row != 1;
@@ -245,7 +244,7 @@ namespace {
 bool launch_window_texels(VulkanBackend& backend, MatmulArguments u, std::int64_t batch,
                           const Windows& w, const Tensor& weight, const Tensor& images) {
   const auto first = backend.texel_at(place_to_read(images));
-  if (!is_three_by_three(w) || w.width % 4 != 0 || !first || u.target % 8 != 0) return false;
+  if (!is_three_by_three(w) || w.width % 4 != 0 || !first) return false;
   u.k /= 3;
   const Tensor rows = empty({u.m, u.k, 4}, DType::kF32, weight.device());
   if (!copy(rows.narrow(2, 0, 3), weight.view({u.m, u.k, 3}))) return false;
@@ -287,7 +286,9 @@ bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, 
   u.b_batch = static_cast<std::uint32_t>(images.numel() / batch);
   u.height = static_cast<std::int32_t>(w.height);
   u.width = static_cast<std::int32_t>(w.width);
-  if (!takes_lanes(backend, u, batch) || !may_loop(backend, u.k)) return false;
+  if (!takes_lanes(backend, u, batch) || !may_loop(backend, u.k) ||
+      takes_groups(walks_of(w), filters, weight.size(1)))
+    return false;
   if (is_one_by_one(w)) {
     const MatrixStrides of_weight{u.k, 1, 0}, of_images{u.n, 1, u.b_batch};
     return matmul(target, u.m, u.n, u.k, weight, of_weight, images, of_images, 0);

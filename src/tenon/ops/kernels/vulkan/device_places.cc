@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "tenon/ops/kernels/vulkan/device_kernels.h"
+#include "tenon/ops/kernels/vulkan/device_walks.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
@@ -21,43 +21,13 @@ constexpr std::uint32_t kPlacesCode[] =
 constexpr std::uint32_t kTapsCode[] =
 #include "matmul_places_f32_taps.spv.inc"
     ;
-constexpr std::uint32_t kFewPlacesCode[] =
-#include "weigh_places_f32.spv.inc"
-    ;
-constexpr std::uint32_t kFewTapsCode[] =
-#include "weigh_places_f32_taps.spv.inc"
-    ;
 
 constexpr std::int64_t kRows = 32, kColumns = 64;  // of a group of matmul_places.comp
-constexpr std::int64_t kFewRows = 8;               // for weigh_places.comp, of each group
-constexpr std::int64_t kFewTaps = 9, kFewFours = 8;  // of a group of it, and its rounds, since
-constexpr std::int64_t kFewTimes = 16;  // each group costs lavapipe an allocation
 constexpr std::int64_t kMostRounds = 65535;        // of a loop: see may_loop
 constexpr std::int64_t kMostSteps = 16384;         // of a launch: long sums of f32 lose places
 constexpr std::int64_t kMostGroups = 65535;        // in a dimension
 constexpr std::int64_t kMostPlaces = 1 << 20;      // that matmul_places.comp divides
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-
-// A window's walk along one dimension of an image.
-struct Walk {
-  std::int64_t size = 0;    // of the image
-  std::int64_t places = 0;  // of windows
-  std::int64_t taps = 0;    // of a window
-  std::int64_t step = 1;    // between places
-  std::int64_t apart = 1;   // between taps
-  std::int64_t first = 0;   // what the first place sees by its first tap
-};
-
-struct Walks {
-  Walk down, across;
-};
-
-Walks walks_of(const Windows& w) {
-  return {{w.height, w.out_height, w.kernel.height, w.stride.height, w.dilation.height,
-           -w.padding.height},
-          {w.width, w.out_width, w.kernel.width, w.stride.width, w.dilation.width,
-           -w.padding.width}};
-}
 
 struct ShiftArguments {
   std::uint64_t target;
@@ -83,8 +53,6 @@ std::int32_t word(std::int64_t number) { return static_cast<std::int32_t>(number
 std::uint32_t groups_for(std::int64_t size, std::int64_t tile) {
   return static_cast<std::uint32_t>((size + tile - 1) / tile);
 }
-
-bool is_few(std::int64_t rows, std::int64_t groups) { return groups > 1 && rows < kFewRows; }
 
 std::int64_t in_fours(std::int64_t size) { return (size + 3) / 4; }
 
@@ -179,24 +147,25 @@ class Shifted {
   std::int64_t rows_, row_step_ = 1;
 };
 
-// The weight of a convolution as rows that begin at texels: [rows, taps].
+}  // namespace
+
+Walks walks_of(const Windows& w) {
+  return {{w.height, w.out_height, w.kernel.height, w.stride.height, w.dilation.height,
+           -w.padding.height},
+          {w.width, w.out_width, w.kernel.width, w.stride.width, w.dilation.width,
+           -w.padding.width}};
+}
+
 Tensor in_texels(VulkanBackend& backend, const Tensor& weight, std::int64_t rows) {
   const std::int64_t taps = weight.numel() / rows;
   if (weight.is_contiguous() && taps % 4 == 0 && backend.texel_at(place_to_read(weight)))
     return weight;
-  DimVector sizes = weight.sizes().to_vector();
   const Tensor to = zeros({rows, 4 * in_fours(taps)}, DType::kF32, weight.device());
-  DimVector strides(sizes.size(), 1);
-  for (std::size_t d = sizes.size() - 1; d-- > 1;) strides[d] = strides[d + 1] * sizes[d + 1];
-  strides[0] = to.size(1);
-  tenon::detail::copy_elements(to.as_strided(sizes, strides), weight);
+  tenon::detail::copy_elements(to.narrow(1, 0, taps), weight.detach().reshape({rows, taps}));
   return to;
 }
 
-// Where the places of a result lie, in elements.
-struct Layout {
-  std::int64_t first = 0, image = 0, filter = 0, y = 0, x = 0;
-};
+namespace {
 
 // target = the convolution of the images by the weight [filters, channels of a group, taps down,
 // taps across].
@@ -204,6 +173,9 @@ bool convolve_places(const Tensor& target, const Layout& layout, const Tensor& w
                      const Tensor& images, const Walks& w, std::int64_t groups) {
   VulkanBackend& backend = vulkan_backend(target.device().index);
   const std::int64_t filters = weight.size(0), rows = filters / groups;
+  if (takes_groups(w, rows, weight.size(1)) &&
+      convolve_groups(target, layout, weight, images, w, groups))
+    return true;
   const Shifted shifted(w, images.size(1));
   const std::int64_t most = std::min(images.size(0), shifted.images_at_once());
   if (!shifted.may_make(most) || weight.numel() / filters > kMostRounds || groups > kMostGroups)
@@ -232,17 +204,11 @@ bool convolve_places(const Tensor& target, const Layout& layout, const Tensor& w
     u.target_y = word(layout.y);
     u.target_x = word(layout.x);
     u.target_group = word(rows * layout.filter);
-    const bool pairs = layout.x == 1 && w.across.places % 2 == 0 && layout.y % 2 == 0 &&
-                       layout.filter % 2 == 0 && layout.image % 2 == 0 && u.target % 8 == 0;
     const std::int64_t fours = std::int64_t{u.fours} * count;
     const auto z = static_cast<std::uint32_t>(groups);
     const std::array<const void*, 2> texels = {place, place_to_read(planes)};
-    if (is_few(rows, groups))
-      launch(backend, {kFewPlacesCode, {}, true}, u,
-             {groups_for(fours, kFewFours * kFewTimes), groups_for(rows, 1), z}, texels);
-    else
-      launch(backend, {kPlacesCode, {0, pairs ? 1u : 0u, u.taps % 4 != 0 ? 1u : 0u}, true}, u,
-             {groups_for(fours, kColumns / 4), groups_for(rows, kRows), z}, texels);
+    launch(backend, {kPlacesCode, {0, u.taps % 4 != 0 ? 1u : 0u}, true}, u,
+           {groups_for(fours, kColumns / 4), groups_for(rows, kRows), z}, texels);
   }
   return true;
 }
@@ -349,7 +315,11 @@ bool correlate_by_shifts(const Tensor& target, const Tensor& gradient, const Ten
   const std::int64_t filters = target.size(0), rows = filters / groups;
   VulkanBackend& backend = vulkan_backend(target.device().index);
   if (!pays(target, images, target, w.out_height * w.out_width)) return false;
-  const Shifted shifted(walks_of(w), images.size(1));
+  const Walks walks = walks_of(w);
+  if (takes_groups(walks, rows, target.size(1)) &&
+      correlate_groups(target, gradient, images, walks, groups))
+    return true;
+  const Shifted shifted(walks, images.size(1));
   Walks as_is;  // the gradient, with zeros at the ends of its rows
   as_is.down = {w.out_height, w.out_height, 1, 1, 1, 0};
   as_is.across = {w.out_width, w.out_width, 1, 1, 1, 0};
@@ -382,13 +352,8 @@ bool correlate_by_shifts(const Tensor& target, const Tensor& gradient, const Ten
     u.target_group = word(rows * u.taps);
     const std::uint32_t adds = done == 0 ? 0 : 1;
     const auto z = static_cast<std::uint32_t>(groups);
-    if (is_few(rows, groups))
-      launch(backend, {kFewTapsCode, {adds}, true}, u,
-             {groups_for(u.taps, kFewTaps), groups_for(rows, 1), z}, texels);
-    else
-      launch(backend,
-             {kTapsCode, {adds, u.taps % 2 == 0 && u.target % 8 == 0 ? 1u : 0u}, true}, u,
-             {groups_for(u.taps, kColumns), groups_for(rows, kRows), z}, texels);
+    launch(backend, {kTapsCode, {adds}, true}, u,
+           {groups_for(u.taps, kColumns), groups_for(rows, kRows), z}, texels);
   }
   return true;
 }

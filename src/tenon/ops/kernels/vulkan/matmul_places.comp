@@ -11,8 +11,7 @@
 layout(local_size_x = 8) in;
 
 layout(constant_id = 0) const uint kAdds = 0;   // 1: the target is added
-layout(constant_id = 1) const uint kPairs = 0;  // 1: the target's numbers lie in pairs
-layout(constant_id = 2) const uint kRest = 0;   // 1: the taps are no multiple of four
+layout(constant_id = 1) const uint kRest = 0;   // 1: the taps are no multiple of four
 
 const uint kDown = 4, kParts = 2, kAcross = 4 * kParts;  // of a lane
 const uint kDepth = 4;
@@ -125,25 +124,14 @@ void main() {
     }
 #endif
   }
-  // 1, which LLVM does not know: see matmul_texels.comp.
-  const float one = float(min(end, 1));
   [[unroll]] for (uint i = 0; i < kDown; ++i)
     [[unroll]] for (uint other = 0; other < 8; ++other) {
       const int row = row0 + int(8 * i) + (lane ^ int(other));
-      [[unroll]] for (uint j = 0; j < kAcross; j += 2) {
+      [[unroll]] for (uint j = 0; j < kAcross; ++j) {
         const int at = at_to[j >> 2] + group * target_group + row * row_step + int(j & 3) * step;
-        vec2 two = one * vec2(sums[8 * i + other][j], sums[8 * i + other][j + 1]);
-        if (kPairs != 0) {
-          if (row <= last_row && int(j & 3) < room[j >> 2]) {
-            Twos pairs = Twos(uint64_t(to));
-            if (kAdds != 0) two += uintBitsToFloat(unpackUint2x32(pairs.at[at >> 1]));
-            pairs.at[at >> 1] = packUint2x32(floatBitsToUint(two));
-          }
-        } else {
-          [[unroll]] for (int q = 0; q < 2; ++q)
-            if (row <= last_row && int(j & 3) + q < room[j >> 2])
-              to.at[at + q * step] = kAdds != 0 ? two[q] + to.at[at + q * step] : two[q];
-        }
+        const float sum = sums[8 * i + other][j];
+        if (row <= last_row && int(j & 3) < room[j >> 2])
+          to.at[at] = kAdds != 0 ? sum + to.at[at] : sum;
       }
     }
 }

@@ -10,7 +10,7 @@
 
 layout(local_size_x = 8) in;
 
-// 1: neighbours in a's memory are in one column, in b's in one row; the target is added. n is even.
+// 1: neighbours in a's memory are in one column, in b's in one row; the target is added.
 // WINDOWS: b's columns are what windows of three by three see of images, one image's after the
 // other's; a's rows have a texel for each row of such a window, whose last number is not read. Rows
 // of places are those of the image, a multiple of four; one place of padding is at each side.
@@ -25,12 +25,12 @@ const uint kDepth = 3;
 const uint kDepth = 4;
 #endif
 
-layout(buffer_reference, std430, buffer_reference_align = 8) buffer Twos { uint64_t at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer Target { float at[]; };
 layout(set = 0, binding = 0) uniform samplerBuffer a;
 layout(set = 1, binding = 0) uniform samplerBuffer b;
 
 layout(push_constant, std430) uniform Arguments {
-  Twos target;
+  Target target;
   uint64_t first_a, first_b;  // texels, as all distances below
   uint m, n, k;
   uint a_row, a_column, b_row, b_column;  // of neighbours: 0
@@ -48,7 +48,7 @@ void main() {
   // Groups that follow each other have the same rows of a, so caches keep these.
   const uint column0 = gl_WorkGroupID.x * 8 * kAcross, row0 = gl_WorkGroupID.y * 8 * kDown;
   // In loops and branches lavapipe loads arguments lane by lane.
-  Twos to = target;
+  Target to = target;
   const uint rows = m, columns = n, end = k, a_step = a_column, b_step = b_row;
   // Beyond the border the last row or column is computed again and not written.
   const uint a0 = uint(first_a) + batch * a_batch, b0 = uint(first_b) + batch * b_batch;
@@ -165,12 +165,9 @@ void main() {
         }
     }
   }
-  // 1, which LLVM does not know. Else it would keep the sums in registers that fit their pairs, of
-  // twice the size, throughout the loop.
-  const float one = float(min(end, 1));
   [[unroll]] for (uint i = 0; i < kDown; ++i)
     [[unroll]] for (uint other = 0; other < 8; ++other)
-      [[unroll]] for (uint j = 0; j < kAcross; j += 2) {
+      [[unroll]] for (uint j = 0; j < kAcross; ++j) {
         const uint row = row0 + row_of(i, lane ^ other), column = column0 + column_of(j, lane);
         if (row < rows && column < all_columns) {
 #if WINDOWS
@@ -178,9 +175,8 @@ void main() {
 #else
           const uint at = (batch * rows + row) * columns + column;
 #endif
-          vec2 two = one * vec2(sums[8 * i + other][j], sums[8 * i + other][j + 1]);
-          if (kBeta != 0) two += uintBitsToFloat(unpackUint2x32(to.at[at >> 1]));
-          to.at[at >> 1] = packUint2x32(floatBitsToUint(two));
+          const float sum = sums[8 * i + other][j];
+          to.at[at] = kBeta != 0 ? sum + to.at[at] : sum;
         }
       }
 }

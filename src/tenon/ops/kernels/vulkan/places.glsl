@@ -1,7 +1,6 @@
 // Arguments of the kernels for convolutions by shifted planes (shifts.comp). A kernel's taps are
 // counted [channels of a group, kernel rows, kernel columns].
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Target { float at[]; };
-layout(buffer_reference, std430, buffer_reference_align = 8) buffer Twos { uint64_t at[]; };
 layout(set = 0, binding = 0) uniform samplerBuffer a;  // the weight, or the gradient of the places
 layout(set = 1, binding = 0) uniform samplerBuffer b;  // the shifted planes
 

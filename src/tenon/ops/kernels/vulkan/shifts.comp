@@ -10,11 +10,11 @@ layout(local_size_x = 8) in;
 
 layout(constant_id = 0) const uint kSlides = 0;  // 1: places are one element apart
 
-layout(buffer_reference, std430, buffer_reference_align = 8) buffer Twos { uint64_t at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer Target { float at[]; };
 layout(set = 0, binding = 0) uniform samplerBuffer images;
 
 layout(push_constant, std430) uniform Arguments {
-  Twos target;
+  Target target;
   int first, last;  // texels of the images
   int planes, height, width;
   int shifts, rows, row;    // of a plane of the target: columns of the kernel, rows, a row's texels
@@ -45,7 +45,7 @@ void main() {
   // In loops lavapipe loads arguments lane by lane.
   const int count = planes * row, begin = top, end = height, down = row_step, across = width;
   const int all_rows = rows, all_shifts = shifts, texels = row, between = apart, wide = places;
-  Twos to = target;
+  Target to = target;
   const int i = int(gl_GlobalInvocationID.x);
   if (i >= count) return;
   const int plane = i / texels, x = i - plane * texels, place = 4 * x;
@@ -65,9 +65,8 @@ void main() {
         found = four_at(from);
       else
         [[unroll]] for (int q = 0; q < 4; ++q) found[q] = one_at(from + q * one);
-      [[unroll]] for (int q = 0; q < 4; ++q) found[q] = inside && has[q] ? found[q] : 0.0;
-      to.at[2 * at] = packUint2x32(floatBitsToUint(found.xy));
-      to.at[2 * at + 1] = packUint2x32(floatBitsToUint(found.zw));
+      [[unroll]] for (int q = 0; q < 4; ++q)
+        to.at[4 * at + q] = inside && has[q] ? found[q] : 0.0;
       at += texels;
       y += down;
     }
