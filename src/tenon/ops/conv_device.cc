@@ -131,11 +131,11 @@ bool convolve_backwards(const Tensor& out, const Tensor& a, const Tensor& weight
 bool convolve_transposed_on_device(const Tensor& out, const Tensor& a, const Tensor& weight,
                                    const Tensor& bias, const vulkan::Windows& w,
                                    std::int64_t groups) {
-  if (convolve_backwards(out, a, weight, bias, w, groups)) return true;
   if (vulkan::convolve_back_by_shifts(out, weight, a, w, groups)) {
     add_bias(out, bias);
     return true;
   }
+  if (convolve_backwards(out, a, weight, bias, w, groups)) return true;
   const Columns columns(w, out.size(1), groups);
   const std::int64_t channels = a.size(1) / groups;
   const std::int64_t step = columns.images_at_once(a.item_size(), channels);

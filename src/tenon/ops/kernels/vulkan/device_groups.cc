@@ -98,7 +98,7 @@ bool convolve_groups(const Tensor& target, const Layout& layout, const Tensor& w
     return false;
   const Tensor factors = in_texels(backend, weight, filters * channels);
   Arguments u = arguments_of(w, filters, groups);
-  if (!find_texels(backend, factors, u.first_a, u.last_a) ||
+  if (!factors.defined() || !find_texels(backend, factors, u.first_a, u.last_a) ||
       !find_texels(backend, images, u.first_b, u.last_b))
     return false;
   u.weight_row = word((w.down.taps * w.across.taps + 3) / 4);

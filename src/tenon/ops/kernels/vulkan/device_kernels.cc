@@ -1,3 +1,4 @@
+#include "tenon/ops/kernels/vulkan/device_arrange.h"
 #include "tenon/ops/kernels/vulkan/device_walks.h"
 
 #include <algorithm>
@@ -87,25 +88,29 @@ bool take_texels(const VulkanBackend& backend, const void* place, std::uint64_t&
   return true;
 }
 
+bool take_a(const VulkanBackend& backend, MatmulArguments& u, const Tensor& a) {
+  const void* place = place_to_read(a);
+  return u.a_column != 1 ? take_texels(backend, place, u.a, u.m, u.a_row, u.a_column, u.a_batch)
+                         : take_texels(backend, place, u.a, u.k, u.a_column, u.a_row, u.a_batch);
+}
+bool take_b(const VulkanBackend& backend, MatmulArguments& u, const Tensor& b) {
+  const void* place = place_to_read(b);
+  return u.b_row != 1 ? take_texels(backend, place, u.b, u.n, u.b_column, u.b_row, u.b_batch)
+                      : take_texels(backend, place, u.b, u.k, u.b_row, u.b_column, u.b_batch);
+}
+
 // By matmul_texels.comp, where its tiles are not mostly beyond the border.
 bool launch_texels(VulkanBackend& backend, MatmulArguments u, std::int64_t batch, const Tensor& a,
                    const Tensor& b) {
   constexpr std::int64_t kLeastColumns = 20;
-  if (!takes_lanes(backend, u, batch) || u.k % 4 != 0 || u.n < kLeastColumns)
-    return false;
-  const std::array<const void*, 2> texels = {place_to_read(a), place_to_read(b)};
   const bool rows_of_a = u.a_column != 1, columns_of_b = u.b_row != 1;
-  if (!(rows_of_a
-            ? take_texels(backend, texels[0], u.a, u.m, u.a_row, u.a_column, u.a_batch)
-            : take_texels(backend, texels[0], u.a, u.k, u.a_column, u.a_row, u.a_batch)) ||
-      !(columns_of_b
-            ? take_texels(backend, texels[1], u.b, u.n, u.b_column, u.b_row, u.b_batch)
-            : take_texels(backend, texels[1], u.b, u.k, u.b_row, u.b_column, u.b_batch)))
+  if (!takes_lanes(backend, u, batch) || u.k % 4 != 0 || u.n < kLeastColumns ||
+      !take_a(backend, u, a) || !take_b(backend, u, b))
     return false;
   launch(backend, {kTexelsCode, {rows_of_a ? 1u : 0u, columns_of_b ? 1u : 0u, u.beta}, true}, u,
          {groups_for(u.n, kTexelsColumns), groups_for(u.m, kLanesTile),
           static_cast<std::uint32_t>(batch)},
-         texels);
+         {place_to_read(a), place_to_read(b)});
   return true;
 }
 
@@ -120,51 +125,36 @@ bool launch_lanes(VulkanBackend& backend, const MatmulArguments& u, std::int64_t
   return true;
 }
 
-std::int64_t in_fours(std::int64_t size) { return (size + 3) / 4 * 4; }
-
-// The matrices of a batch, [batch, rows, columns], with zeros up to multiples of four.
-Tensor padded(const Tensor& t, const MatrixStrides& strides, std::int64_t batch, std::int64_t rows,
-              std::int64_t columns, std::int64_t padded_rows) {
-  const Tensor to = zeros({batch, padded_rows, in_fours(columns)}, t.dtype(), t.device());
-  tenon::detail::copy_elements(
-      to.narrow(1, 0, rows).narrow(2, 0, columns),
-      t.detach().as_strided({batch, rows, columns}, {strides.batch, strides.row, strides.column},
-                            t.storage_offset()));
-  return to;
-}
-
-// By matmul_texels.comp on copies that have texels, where that pays.
-bool multiply_padded(VulkanBackend& backend, const Tensor& target, MatmulArguments u,
-                     std::int64_t batch, const Tensor& a, const MatrixStrides& a_strides,
-                     const Tensor& b, const MatrixStrides& b_strides) {
+// By matmul_texels.comp on copies that have texels, with zeros behind k, where that pays.
+bool multiply_padded(VulkanBackend& backend, MatmulArguments u, std::int64_t batch, const Tensor& a,
+                     const Tensor& b) {
   constexpr std::int64_t kOfCopy = 64;  // what an element costs, in products
-  const std::int64_t m = u.m, n = u.n, k = u.k;
-  const bool copies_target = n % 4 != 0;
-  const bool copies_a = k % 4 != 0 || a_strides.column != 1 || a_strides.row % 4 != 0 ||
-                        a_strides.batch % 4 != 0 || u.a % 16 != 0;
-  if (kOfCopy * ((copies_a ? m * k : 0) + k * n + (copies_target ? m * n : 0)) > m * n * k)
-    return false;
-  const Tensor left = copies_a ? padded(a, a_strides, batch, m, k, m) : a;
-  const Tensor right = padded(b, b_strides, batch, k, n, in_fours(k));
-  const Tensor whole = target.detach().view({batch, m, n});
-  const Tensor wide = copies_target ? empty({batch, m, in_fours(n)}, DType::kF32, target.device())
-                                    : whole;
-  if (copies_target && u.beta != 0) tenon::detail::copy_elements(wide.narrow(2, 0, n), whole);
+  const std::int64_t m = u.m, n = u.n, k = u.k, row = in_fours(k);
+  MatmulArguments as_it_is = u;
+  const bool copies_a = k != row || !take_a(backend, as_it_is, a);
+  const bool copies_b = k != row || !take_b(backend, as_it_is, b);
+  if (kOfCopy * ((copies_a ? m * k : 0) + (copies_b ? k * n : 0)) > m * n * k) return false;
+  const auto copied = [&](const Tensor& t, std::int64_t of_batch, std::int64_t lines,
+                          std::int64_t apart, std::int64_t step) {
+    return arrange(t,
+                   {.batch = {batch, of_batch}, .j = {lines, apart}, .x = {k, step}, .row = row});
+  };
+  const Tensor left = copies_a ? copied(a, u.a_batch, m, u.a_row, u.a_column) : a;
+  const Tensor right = copies_b ? copied(b, u.b_batch, n, u.b_column, u.b_row) : b;
+  if (!left.defined() || !right.defined()) return false;
   const auto word = [](std::int64_t number) { return static_cast<std::uint32_t>(number); };
-  u.target = address_to_write(backend, wide);
-  u.a = address_to_read(backend, left);
-  u.b = address_to_read(backend, right);
-  u.n = u.b_row = word(in_fours(n));
-  u.k = word(in_fours(k));
+  u.k = word(row);
   if (copies_a) {
+    u.a_column = 1;
     u.a_row = u.k;
-    u.a_batch = word(m * in_fours(k));
+    u.a_batch = word(m * row);
   }
-  u.a_column = u.b_column = 1;
-  u.b_batch = word(in_fours(k) * in_fours(n));
-  if (!launch_texels(backend, u, batch, left, right)) return false;
-  if (copies_target) tenon::detail::copy_elements(whole, wide.narrow(2, 0, n));
-  return true;
+  if (copies_b) {
+    u.b_row = 1;
+    u.b_column = u.k;
+    u.b_batch = word(n * row);
+  }
+  return launch_texels(backend, u, batch, left, right);
 }
 
 }  // namespace
@@ -215,7 +205,7 @@ bool matmul(const Tensor& target, std::int64_t m, std::int64_t n, std::int64_t k
   arguments.beta = beta == 0 ? 0 : 1;
   if (target.dtype() == DType::kF32 && takes_lanes(backend, arguments, batch) &&
       (launch_texels(backend, arguments, batch, a, b) ||
-       multiply_padded(backend, target, arguments, batch, a, a_strides, b, b_strides) ||
+       multiply_padded(backend, arguments, batch, a, b) ||
        launch_lanes(backend, arguments, batch)))
     return true;
   launch(backend, {code, {}}, arguments, {groups_for(n, kTile), groups_for(m, kTile), word(batch)});
@@ -246,8 +236,11 @@ bool launch_window_texels(VulkanBackend& backend, MatmulArguments u, std::int64_
   const auto first = backend.texel_at(place_to_read(images));
   if (!is_three_by_three(w) || w.width % 4 != 0 || !first) return false;
   u.k /= 3;
-  const Tensor rows = empty({u.m, u.k, 4}, DType::kF32, weight.device());
-  if (!copy(rows.narrow(2, 0, 3), weight.view({u.m, u.k, 3}))) return false;
+  const Tensor rows = arrange(weight, {.i = {u.m, 3 * std::int64_t{u.k}},
+                                       .j = {u.k, 3},
+                                       .x = {3, 1},
+                                       .row = 4});
+  if (!rows.defined()) return false;
   const std::array<const void*, 2> texels = {place_to_read(rows), place_to_read(images)};
   const auto first_row = backend.texel_at(texels[0]);
   if (!first_row) return false;
@@ -289,7 +282,7 @@ bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, 
   if (!takes_lanes(backend, u, batch) || !may_loop(backend, u.k) ||
       takes_groups(walks_of(w), filters, weight.size(1)))
     return false;
-  if (is_one_by_one(w)) {
+  if (is_one_by_one(w) && u.n % 64 == 0) {
     const MatrixStrides of_weight{u.k, 1, 0}, of_images{u.n, 1, u.b_batch};
     return matmul(target, u.m, u.n, u.k, weight, of_weight, images, of_images, 0);
   }

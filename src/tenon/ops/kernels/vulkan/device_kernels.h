@@ -141,10 +141,10 @@ bool correlate(const Tensor& target, const Tensor& gradient, const Tensor& image
 // as one column of the kernel sees them. Only f32, where has_lanes() and that pays. The weight is
 // [filters, channels of a group, kernel]. What is false may have written a part of the target.
 bool convolve_by_shifts(const Tensor& target, const Tensor& weight, const Tensor& images,
-                        const Windows& w, std::int64_t groups);
+                        Windows w, std::int64_t groups);
 // target, of the images' shape, from the places [images, filters, out_height, out_width].
 bool convolve_back_by_shifts(const Tensor& target, const Tensor& weight, const Tensor& places,
-                             const Windows& w, std::int64_t groups);
+                             Windows w, std::int64_t groups);
 // target, of the weight's shape, from the places' gradient and the images.
 bool correlate_by_shifts(const Tensor& target, const Tensor& gradient, const Tensor& images,
                          Windows w, std::int64_t groups);

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "tenon/ops/kernels/vulkan/device_arrange.h"
 #include "tenon/ops/kernels/vulkan/device_walks.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
@@ -54,7 +55,7 @@ std::uint32_t groups_for(std::int64_t size, std::int64_t tile) {
   return static_cast<std::uint32_t>((size + tile - 1) / tile);
 }
 
-std::int64_t in_fours(std::int64_t size) { return (size + 3) / 4; }
+std::int64_t fours_of(std::int64_t size) { return (size + 3) / 4; }
 
 // A part of so many images, of any size, ends where a texel does.
 std::int64_t by_texels(std::int64_t images) { return images < 4 ? images : images / 4 * 4; }
@@ -71,7 +72,7 @@ class Shifted {
     }
   }
 
-  std::int64_t row() const { return in_fours(w_.across.places); }
+  std::int64_t row() const { return fours_of(w_.across.places); }
   std::int64_t texels() const { return channels_ * channel(); }  // of an image
   std::int64_t bytes() const { return 16 * texels(); }
 
@@ -158,11 +159,8 @@ Walks walks_of(const Windows& w) {
 
 Tensor in_texels(VulkanBackend& backend, const Tensor& weight, std::int64_t rows) {
   const std::int64_t taps = weight.numel() / rows;
-  if (weight.is_contiguous() && taps % 4 == 0 && backend.texel_at(place_to_read(weight)))
-    return weight;
-  const Tensor to = zeros({rows, 4 * in_fours(taps)}, DType::kF32, weight.device());
-  tenon::detail::copy_elements(to.narrow(1, 0, taps), weight.detach().reshape({rows, taps}));
-  return to;
+  if (taps % 4 == 0 && backend.texel_at(place_to_read(weight))) return weight;
+  return arrange(weight, {.j = {rows, taps}, .x = {taps, 1}, .row = in_fours(taps)});
 }
 
 namespace {
@@ -181,6 +179,7 @@ bool convolve_places(const Tensor& target, const Layout& layout, const Tensor& w
   if (!shifted.may_make(most) || weight.numel() / filters > kMostRounds || groups > kMostGroups)
     return false;
   const Tensor factors = in_texels(backend, weight, filters);
+  if (!factors.defined()) return false;
   const void* place = place_to_read(factors);
   const auto first = backend.texel_at(place);
   if (!first) return false;
@@ -197,7 +196,7 @@ bool convolve_places(const Tensor& target, const Layout& layout, const Tensor& w
     u.first_b = word(*backend.texel_at(place_to_read(planes)));
     u.rows = word(rows);
     u.images = word(count);
-    u.a_row = word(in_fours(u.taps));
+    u.a_row = word(fours_of(u.taps));
     u.a_group = word(rows * u.a_row);
     u.target_image = word(layout.image);
     u.target_row = word(layout.filter);
@@ -213,6 +212,13 @@ bool convolve_places(const Tensor& target, const Layout& layout, const Tensor& w
   return true;
 }
 
+// Windows of one, over planes as rows.
+Windows as_lines(Windows w) {
+  w.width = w.out_width = w.height * w.width;
+  w.height = w.out_height = 1;
+  return w;
+}
+
 // Whether these pipelines are worth their making.
 bool pays(const Tensor& target, const Tensor& images, const Tensor& weight,
           std::int64_t places) {
@@ -226,7 +232,8 @@ bool pays(const Tensor& target, const Tensor& images, const Tensor& weight,
 }  // namespace
 
 bool convolve_by_shifts(const Tensor& target, const Tensor& weight, const Tensor& images,
-                        const Windows& w, std::int64_t groups) {
+                        Windows w, std::int64_t groups) {
+  if (is_one_by_one(w)) w = as_lines(w);
   const std::int64_t places = w.out_height * w.out_width, filters = weight.size(0);
   if (!pays(target, images, weight, places)) return false;
   return convolve_places(target, {0, filters * places, places, w.out_width, 1}, weight, images,
@@ -259,31 +266,37 @@ Phase phase_of(const Walk& w, std::int64_t phase) {
   return found;
 }
 
-// The numbers of a kernel [filters, channels, height, width] by which a phase sees.
-Tensor taps_of(const Tensor& weight, const Phase& down, const Phase& across) {
+// The numbers of a weight [filters, channels of a group, height, width] by which a phase sees, as
+// the weight of the convolution back.
+Tensor turned(const Tensor& weight, const Phase& down, const Phase& across, std::int64_t groups) {
+  const std::int64_t filters = weight.size(0) / groups, channels = weight.size(1);
   const std::int64_t height = down.walk.taps, width = across.walk.taps;
-  const IntList strides = weight.strides();
-  const Tensor some = weight.as_strided(
-      {weight.size(0), weight.size(1), height, width},
-      {strides[0], strides[1], strides[2] * down.stride, strides[3] * across.stride},
-      weight.storage_offset() + down.tap * strides[2] + across.tap * strides[3]);
-  const Tensor turned = empty(some.sizes(), weight.dtype(), weight.device());
-  return flip(turned, some, 0b1100) ? turned : Tensor();
+  const IntList s = weight.strides();
+  const std::int64_t y = s[2] * down.stride, x = s[3] * across.stride;
+  const Tensor found = arrange(
+      weight, {.batch = {groups, filters * s[0]},
+               .i = {channels, s[1]},
+               .j = {filters, s[0]},
+               .y = {height, -y},
+               .x = {width, -x},
+               .row = width,
+               .first = down.tap * s[2] + across.tap * s[3] + (height - 1) * y + (width - 1) * x});
+  return found.defined() ? found.view({groups * channels, filters, height, width}) : Tensor();
 }
 
 }  // namespace
 
 bool convolve_back_by_shifts(const Tensor& target, const Tensor& weight, const Tensor& places,
-                             const Windows& w, std::int64_t groups) {
-  const std::int64_t filters = weight.size(0) / groups, channels = weight.size(1);
-  const std::int64_t plane = w.height * w.width;
+                             Windows w, std::int64_t groups) {
+  if (is_one_by_one(w)) w = as_lines(w);
+  const std::int64_t channels = weight.size(1), plane = w.height * w.width;
   if (!pays(target, places, weight, w.out_height * w.out_width)) return false;
   const Walks walks = walks_of(w);
-  const Tensor of_groups = weight.detach()
-                               .view({groups, filters, channels, w.kernel.height, w.kernel.width})
-                               .transpose(1, 2)
-                               .reshape({groups * channels, filters, w.kernel.height,
-                                         w.kernel.width});
+  if (is_three_by_three(w) && groups == 1) {  // and so is the convolution back
+    const Tensor taps =
+        turned(weight, phase_of(walks.down, 0), phase_of(walks.across, 0), groups);
+    if (taps.defined() && convolve(target, taps, places, w)) return true;
+  }
   const auto for_phases = [&](auto&& body) {
     for (std::int64_t y = 0; y < std::min(w.stride.height, w.height); ++y)
       for (std::int64_t x = 0; x < std::min(w.stride.width, w.width); ++x)
@@ -297,7 +310,7 @@ bool convolve_back_by_shifts(const Tensor& target, const Tensor& weight, const T
   if (!for_phases(is_seen)) fill(target, 0.0);
   return for_phases([&](const Phase& down, const Phase& across, std::int64_t first) {
     if (!is_seen(down, across, first)) return true;
-    const Tensor taps = taps_of(of_groups, down, across);
+    const Tensor taps = turned(weight, down, across, groups);
     return taps.defined() &&
            convolve_places(target,
                            {first, groups * channels * plane, plane, w.stride.height * w.width,
@@ -308,10 +321,7 @@ bool convolve_back_by_shifts(const Tensor& target, const Tensor& weight, const T
 
 bool correlate_by_shifts(const Tensor& target, const Tensor& gradient, const Tensor& images,
                          Windows w, std::int64_t groups) {
-  if (is_one_by_one(w)) {  // planes are rows
-    w.width = w.out_width = w.height * w.width;
-    w.height = w.out_height = 1;
-  }
+  if (is_one_by_one(w)) w = as_lines(w);
   const std::int64_t filters = target.size(0), rows = filters / groups;
   VulkanBackend& backend = vulkan_backend(target.device().index);
   if (!pays(target, images, target, w.out_height * w.out_width)) return false;

@@ -26,7 +26,7 @@ struct Layout {
 
 Walks walks_of(const Windows& w);
 
-// The numbers of a weight as rows that begin at texels.
+// The numbers of a contiguous weight as rows that begin at texels; undefined where it has none.
 Tensor in_texels(VulkanBackend& backend, const Tensor& weight, std::int64_t rows);
 
 // Whether group_windows.comp takes such walks, and pays for so many filters and channels of a
