@@ -36,6 +36,7 @@ constexpr std::uint32_t kWindowTexelsCode[] =
 constexpr std::int64_t kTile = 64;       // of matmul.comp
 constexpr std::int64_t kLanesTile = 32;  // of matmul_lanes.comp, and the rows of:
 constexpr std::int64_t kTexelsColumns = 64;  // of matmul_texels.comp
+constexpr std::int64_t kWindowsRows = 16;    // of it for windows
 constexpr std::int64_t kMostGroups = 65535;  // in a dimension, on every device
 
 struct MatmulArguments {
@@ -235,9 +236,9 @@ bool launch_window_texels(VulkanBackend& backend, MatmulArguments u, std::int64_
                           const Windows& w, const Tensor& weight, const Tensor& images) {
   const auto first = backend.texel_at(place_to_read(images));
   if (!is_three_by_three(w) || w.width % 4 != 0 || !first) return false;
-  u.k /= 3;
-  const Tensor rows = arrange(weight, {.i = {u.m, 3 * std::int64_t{u.k}},
-                                       .j = {u.k, 3},
+  u.k /= 9;  // channels
+  const Tensor rows = arrange(weight, {.i = {u.m, 9 * std::int64_t{u.k}},
+                                       .j = {3 * std::int64_t{u.k}, 3},
                                        .x = {3, 1},
                                        .row = 4});
   if (!rows.defined()) return false;
@@ -245,7 +246,7 @@ bool launch_window_texels(VulkanBackend& backend, MatmulArguments u, std::int64_
   const auto first_row = backend.texel_at(texels[0]);
   if (!first_row) return false;
   u.a = *first_row;
-  u.a_row = u.k;
+  u.a_row = 3 * u.k;
   u.b = *first;
   u.b_batch /= 4;
   const std::int64_t most = kMostGroups * kTexelsColumns / u.n;  // images of a launch
@@ -253,7 +254,7 @@ bool launch_window_texels(VulkanBackend& backend, MatmulArguments u, std::int64_
     const std::int64_t count = std::min(most, batch - done);
     u.beta = static_cast<std::uint32_t>(count);
     launch(backend, {kWindowTexelsCode, {}, true}, u,
-           {groups_for(u.n * count, kTexelsColumns), groups_for(u.m, kLanesTile), 1}, texels);
+           {groups_for(u.n * count, kTexelsColumns), groups_for(u.m, kWindowsRows), 1}, texels);
     u.b += static_cast<std::uint64_t>(count) * u.b_batch;
     u.target += static_cast<std::uint64_t>(count) * u.m * u.n * sizeof(float);
   }

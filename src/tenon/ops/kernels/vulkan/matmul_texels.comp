@@ -12,18 +12,19 @@ layout(local_size_x = 8) in;
 
 // 1: neighbours in a's memory are in one column, in b's in one row; the target is added.
 // WINDOWS: b's columns are what windows of three by three see of images, one image's after the
-// other's; a's rows have a texel for each row of such a window, whose last number is not read. Rows
+// other's; a's rows have a texel for each row of such a window, whose last number is not read. k counts
+// channels. Rows
 // of places are those of the image, a multiple of four; one place of padding is at each side.
 layout(constant_id = 0) const uint kRowsOfA = 0;
 layout(constant_id = 1) const uint kColumnsOfB = 0;
 layout(constant_id = 2) const uint kBeta = 0;
 
-const uint kDown = 4, kParts = 2, kAcross = 4 * kParts;  // of a lane
 #if WINDOWS
-const uint kDepth = 3;
+const uint kDown = 2, kDepth = 9;  // a channel's window
 #else
-const uint kDepth = 4;
+const uint kDown = 4, kDepth = 4;
 #endif
+const uint kParts = 2, kAcross = 4 * kParts;  // of a lane
 
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Target { float at[]; };
 layout(set = 0, binding = 0) uniform samplerBuffer a;
@@ -58,7 +59,7 @@ void main() {
                                   : min(row0 + row_of(i, lane), rows - 1) * a_row);
 #if WINDOWS
   const uint all_columns = columns * images;
-  const int planes = height, taps = 3, image_row = width >> 2;
+  const int planes = height, image_row = width >> 2;
   uint image[kParts], place[kParts];
   int at_b[kParts], top[kParts];
   bool has_left[kParts], has_right[kParts];
@@ -73,7 +74,7 @@ void main() {
     has_right[p] = x + 4 < width;
   }
   const int beyond = lane == 0 && has_left[0] ? -1 : lane == 7 && has_right[kParts - 1] ? 1 : 0;
-  int tap = 0, channel = 0;  // the row of the window, and that where the channel begins
+  int from_b = 0;
 #else
   const uint all_columns = columns;
   uint at_b[kAcross];
@@ -86,39 +87,39 @@ void main() {
     [[unroll]] for (uint j = 0; j < kAcross; ++j) sums[i][j] = 0.0;
 #if WINDOWS
   for (uint depth = 0; depth < end; ++depth) {
-    float left[kDown][4], found[kParts][6];
-    [[unroll]] for (uint i = 0; i < kDown; ++i) {
-      const vec4 four = texelFetch(a, int(at_a[i] + depth));
-      [[unroll]] for (uint q = 0; q < 4; ++q) left[i][q] = four[q];
+    float left[kDown][kDepth], found[3][kParts][6];
+    [[unroll]] for (uint tap = 0; tap < 3; ++tap) {
+      [[unroll]] for (uint i = 0; i < kDown; ++i) {
+        const vec4 four = texelFetch(a, int(at_a[i] + 3 * depth + tap));
+        [[unroll]] for (uint q = 0; q < 3; ++q) left[i][3 * tap + q] = four[q];
+      }
+      bool inside[kParts];
+      int at[kParts];
+      [[unroll]] for (uint p = 0; p < kParts; ++p) {
+        const int y = top[p] + int(tap);
+        inside[p] = y >= 0 && y < planes;
+        at[p] = at_b[p] + from_b + clamp(y, 0, planes - 1) * image_row;
+        const vec4 four = texelFetch(b, at[p]);
+        [[unroll]] for (uint q = 0; q < 4; ++q) found[tap][p][1 + q] = four[q];
+      }
+      // Before a lane's four are the last of the lane before, after them the first of the next one.
+      const vec4 edge = texelFetch(b, (lane == 7 ? at[kParts - 1] : at[0]) + beyond);
+      float before = edge.w, after = edge.x;
+      [[unroll]] for (uint p = 0; p < kParts; ++p) {
+        const float turned = subgroupShuffle(found[tap][p][4], (lane + 7) & 7);
+        found[tap][p][0] = has_left[p] ? (lane == 0 ? before : turned) : 0.0;
+        before = turned;
+      }
+      [[unroll]] for (uint p = kParts; p-- > 0;) {
+        const float turned = subgroupShuffle(found[tap][p][1], (lane + 1) & 7);
+        found[tap][p][5] = has_right[p] ? (lane == 7 ? after : turned) : 0.0;
+        after = turned;
+      }
+      [[unroll]] for (uint p = 0; p < kParts; ++p)
+        [[unroll]] for (uint q = 0; q < 6; ++q)
+          found[tap][p][q] = inside[p] ? found[tap][p][q] : 0.0;
     }
-    bool inside[kParts];
-    int at[kParts];
-    [[unroll]] for (uint p = 0; p < kParts; ++p) {
-      const int y = top[p] + tap;
-      inside[p] = y >= 0 && y < planes;
-      at[p] = at_b[p] + (channel + clamp(y, 0, planes - 1)) * image_row;
-      const vec4 four = texelFetch(b, at[p]);
-      [[unroll]] for (uint q = 0; q < 4; ++q) found[p][1 + q] = four[q];
-    }
-    // Before a lane's four are the last of the lane before, after them the first of the next one.
-    const vec4 edge = texelFetch(b, (lane == 7 ? at[kParts - 1] : at[0]) + beyond);
-    float before = edge.w, after = edge.x;
-    [[unroll]] for (uint p = 0; p < kParts; ++p) {
-      const float turned = subgroupShuffle(found[p][4], (lane + 7) & 7);
-      found[p][0] = has_left[p] ? (lane == 0 ? before : turned) : 0.0;
-      before = turned;
-    }
-    [[unroll]] for (uint p = kParts; p-- > 0;) {
-      const float turned = subgroupShuffle(found[p][1], (lane + 1) & 7);
-      found[p][5] = has_right[p] ? (lane == 7 ? after : turned) : 0.0;
-      after = turned;
-    }
-    [[unroll]] for (uint p = 0; p < kParts; ++p)
-      [[unroll]] for (uint q = 0; q < 6; ++q) found[p][q] = inside[p] ? found[p][q] : 0.0;
-    if (++tap == taps) {
-      tap = 0;
-      channel += planes;
-    }
+    from_b += planes * image_row;
 #else
   for (uint depth = 0; depth < end; depth += kDepth) {
     float left[kDown][4];
@@ -138,7 +139,8 @@ void main() {
       float right[4][kDepth];
 #if WINDOWS
       [[unroll]] for (uint j = 0; j < 4; ++j)
-        [[unroll]] for (uint q = 0; q < kDepth; ++q) right[j][q] = found[part][j + q];
+        [[unroll]] for (uint q = 0; q < kDepth; ++q)
+          right[j][q] = found[q / 3][part][j + q % 3];
 #else
       [[unroll]] for (uint j = 0; j < 4; ++j) {
         const vec4 four =
