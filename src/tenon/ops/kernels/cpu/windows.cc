@@ -6,6 +6,7 @@
 // clang-format off
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "tenon/ops/kernels/cpu/vector_loop-inl.h"
 // clang-format on
 
 #include <algorithm>
@@ -90,6 +91,20 @@ void copy_pairs(T* even, T* odd, const T* from, std::int64_t count) {
   }
 }
 
+// Short stretches, which a call would take longer for.
+template <typename T>
+HWY_INLINE void fill(T* to, T value, std::int64_t count) {
+  each_vector<T>(count, [&](auto d, std::int64_t i, std::int64_t some) HWY_ATTR {
+    store_some(d, hn::Set(d, value), to + i, some);
+  });
+}
+template <typename T>
+HWY_INLINE void copy(T* to, const T* from, std::int64_t count) {
+  each_vector<T>(count, [&](auto d, std::int64_t i, std::int64_t some) HWY_ATTR {
+    store_some(d, load_some(d, from + i, some), to + i, some);
+  });
+}
+
 template <typename T>
 void spread(const WindowLayout& layout, void* room, const void* plane) {
   const cpu::WindowWork& w = layout.work;
@@ -111,15 +126,15 @@ void spread(const WindowLayout& layout, void* room, const void* plane) {
       copy_pairs(to + pair, to + pitch + pair, row + layout.phases[0].x0 + 2 * pair,
                  last_pair - pair);
     for (const WindowLayout::Phase& phase : layout.phases) {
-      for (std::int64_t i = 0; i < phase.first; ++i) to[i] = rest;
+      fill(to, rest, phase.first);
       if (step == 1)
-        std::copy_n(row + phase.x0 + phase.first, phase.last - phase.first, to + phase.first);
+        copy(to + phase.first, row + phase.x0 + phase.first, phase.last - phase.first);
       else
         for (std::int64_t i = phase.first; i < phase.last; ++i) {
           if (in_pairs && i == pair) i = last_pair;
           if (i < phase.last) to[i] = row[phase.x0 + i * step];
         }
-      std::fill_n(to + phase.last, pitch - phase.last, rest);
+      fill(to + phase.last, rest, pitch - phase.last);
       to += pitch;
     }
   }
@@ -137,69 +152,73 @@ HWY_INLINE V taken(D d, V found, V x, V factor) {
 // one before in the plane, and `out_step` in the result.
 struct Vectors {
   std::int64_t step, out_step;
-  std::int64_t count, last;  // windows kept of each, and of the last
+  std::int64_t count;       // of vectors
+  std::int64_t kept, last;  // windows kept of each, and of the last
 };
+// Vectors that are missing are the last one again.
 template <Kind kKind, int kVectors, class D, typename T = hn::TFromD<D>>
 HWY_INLINE void some_windows(D d, const WindowLayout& layout, T* out, const T* row, const T* taps,
                              T start, const Vectors& vectors) {
   using V = hn::Vec<D>;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const std::int64_t* const places = layout.places.data();
   const auto width = static_cast<std::int64_t>(layout.places.size());
-  const std::int64_t step = vectors.step;
-  V found0 = hn::Set(d, start), found1 = found0, found2 = found0, found3 = found0;
+#define TENON_VECTORS(f) f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7)
+#define TENON_VECTOR(v)            \
+  V found##v = hn::Set(d, start); \
+  const std::int64_t at##v = std::min<std::int64_t>(v, vectors.count - 1) * vectors.step;
+  TENON_VECTORS(TENON_VECTOR)
+#undef TENON_VECTOR
   for (std::int64_t ky = 0; ky < layout.work.kernel.height; ++ky) {
     for (std::int64_t kx = 0; kx < width; ++kx) {
       const T* const x = row + places[kx];
       const V factor = kKind == Kind::kProducts ? hn::Set(d, *taps++) : found0;
-      found0 = taken<kKind>(d, found0, hn::LoadU(d, x), factor);
-      if (kVectors > 1) found1 = taken<kKind>(d, found1, hn::LoadU(d, x + step), factor);
-      if (kVectors > 2) found2 = taken<kKind>(d, found2, hn::LoadU(d, x + 2 * step), factor);
-      if (kVectors > 3) found3 = taken<kKind>(d, found3, hn::LoadU(d, x + 3 * step), factor);
+#define TENON_VECTOR(v) \
+  if (kVectors > v) found##v = taken<kKind>(d, found##v, hn::LoadU(d, x + at##v), factor);
+      TENON_VECTORS(TENON_VECTOR)
+#undef TENON_VECTOR
     }
     row += layout.work.dilation.height * layout.row_elements;
   }
-  const auto store = [&](V found, int vector) {
-    T* const to = out + vector * vectors.out_step;
-    const std::int64_t count = vector == kVectors - 1 ? vectors.last : vectors.count;
-    if (count == lanes) return hn::StoreU(found, d, to);
-    HWY_ALIGN T rest[hn::MaxLanes(d)];
-    hn::Store(found, d, rest);
-    std::copy_n(rest, count, to);
-  };
-  store(found0, 0);
-  if (kVectors > 1) store(found1, 1);
-  if (kVectors > 2) store(found2, 2);
-  if (kVectors > 3) store(found3, 3);
+#define TENON_VECTOR(v)                        \
+  if (kVectors > v && v < vectors.count)       \
+    store_some(d, found##v, out + v * vectors.out_step, \
+               v == vectors.count - 1 ? vectors.last : vectors.kept);
+  TENON_VECTORS(TENON_VECTOR)
+#undef TENON_VECTOR
+#undef TENON_VECTORS
 }
 
-template <Kind kKind, typename T>
-void walk(const WindowLayout& layout, void* out, const void* room, const void* taps,
-          const void* bias) {
-  const hn::ScalableTag<T> d;
+template <Kind kKind, class D>
+HWY_INLINE void walk_by(D d, const WindowLayout& layout, void* out, const void* room,
+                        const void* taps, const void* bias) {
+  using T = hn::TFromD<D>;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const cpu::WindowWork& w = layout.work;
   const T start = kKind == Kind::kLargest ? -std::numeric_limits<T>::infinity()
                   : bias != nullptr       ? *static_cast<const T*>(bias)
                                           : T(0);
   const std::int64_t pitch = w.stride.height * layout.row_elements;
-  const auto run = [&](std::int64_t y, std::int64_t x, std::int64_t count, const Vectors& vectors) {
+  const auto run = [&](std::int64_t y, std::int64_t x, const Vectors& vectors) {
     T* const to = static_cast<T*>(out) + y * w.out_width + x;
     const T* const row = static_cast<const T*>(room) + y * pitch + x;
     const auto* const factors = static_cast<const T*>(taps);
-    if (count == 4) some_windows<kKind, 4>(d, layout, to, row, factors, start, vectors);
-    if (count == 3) some_windows<kKind, 3>(d, layout, to, row, factors, start, vectors);
-    if (count == 2) some_windows<kKind, 2>(d, layout, to, row, factors, start, vectors);
-    if (count == 1) some_windows<kKind, 1>(d, layout, to, row, factors, start, vectors);
+    if (vectors.count > 4)
+      some_windows<kKind, 8>(d, layout, to, row, factors, start, vectors);
+    else if (vectors.count > 2)
+      some_windows<kKind, 4>(d, layout, to, row, factors, start, vectors);
+    else if (vectors.count > 1)
+      some_windows<kKind, 2>(d, layout, to, row, factors, start, vectors);
+    else
+      some_windows<kKind, 1>(d, layout, to, row, factors, start, vectors);
   };
   // One vector alone would wait for each sum before the next: several rows of the result go
   // together, or vectors of one row.
-  constexpr std::int64_t kTogether = 4;
-  if (w.out_height >= kTogether || w.out_width <= lanes) {
+  constexpr std::int64_t kTogether = 8, kLeastTogether = 4;
+  if (w.out_height >= kLeastTogether || w.out_width <= lanes) {
     for (std::int64_t y = 0; y < w.out_height; y += kTogether)
       for (std::int64_t x = 0; x < w.out_width; x += lanes) {
         const std::int64_t kept = std::min(lanes, w.out_width - x);
-        run(y, x, std::min(kTogether, w.out_height - y), {pitch, w.out_width, kept, kept});
+        run(y, x, {pitch, w.out_width, std::min(kTogether, w.out_height - y), kept, kept});
       }
     return;
   }
@@ -207,8 +226,21 @@ void walk(const WindowLayout& layout, void* out, const void* room, const void* t
     for (std::int64_t x = 0; x < w.out_width; x += kTogether * lanes) {
       const std::int64_t rest = w.out_width - x;
       const std::int64_t count = std::min(kTogether, (rest + lanes - 1) / lanes);
-      run(y, x, count, {lanes, lanes, lanes, std::min(lanes, rest - (count - 1) * lanes)});
+      run(y, x, {lanes, lanes, count, lanes, std::min(lanes, rest - (count - 1) * lanes)});
     }
+}
+
+// Loads of half a vector cross fewer lines of the cache.
+template <Kind kKind, typename T>
+void walk(const WindowLayout& layout, void* out, const void* room, const void* taps,
+          const void* bias) {
+  const hn::ScalableTag<T> d;
+#if HWY_TARGET == HWY_AVX3
+  const hn::Half<decltype(d)> half;
+  if (layout.work.out_width <= static_cast<std::int64_t>(hn::Lanes(half)))
+    return walk_by<kKind>(half, layout, out, room, taps, bias);
+#endif
+  walk_by<kKind>(d, layout, out, room, taps, bias);
 }
 
 template <typename T>
