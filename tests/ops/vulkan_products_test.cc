@@ -61,6 +61,13 @@ TEST_F(VulkanProducts, ProductsAndConvolutionsOfSizesThatNeedPaddingAreTheHosts)
   };
   both("a filter a channel", numbers({2, 12, 11, 13}), numbers({12, 1, 3, 3}), in_groups(12, 1));
   both("groups", numbers({2, 8, 11, 13}), numbers({12, 2, 3, 5}), in_groups(4, 2));
+  for (const std::int64_t groups : {1, 4, 48})  // each by a kernel of its own, with a bias
+    for (const std::int64_t width : {27, 28})
+      both("a bias", numbers({4, 48, 28, width}), numbers({48, 48 / groups, 3, 3}),
+           [&](const Tensor& x, const Tensor& w) {
+             const Tensor bias = to(arange(48, DType::kF32), x.device());
+             return ops::conv2d(x, w, bias, {.padding = 1, .groups = groups});
+           });
   both("kernels of one", numbers({3, 32, 20, 20}), numbers({48, 32, 1, 1}),
        [](const Tensor& a, const Tensor& w) { return ops::conv2d(a, w); });
 }

@@ -68,11 +68,9 @@ void add_bias(const Tensor& out, const Tensor& bias) {
 
 bool convolve_on_device(const Tensor& out, const Tensor& a, const Tensor& weight,
                         const Tensor& bias, const vulkan::Windows& w, std::int64_t groups) {
-  if ((groups == 1 && weight.is_contiguous() && vulkan::convolve(out, weight, a, w)) ||
-      vulkan::convolve_by_shifts(out, weight, a, w, groups)) {
-    add_bias(out, bias);
+  if ((groups == 1 && weight.is_contiguous() && vulkan::convolve(out, weight, a, w, bias)) ||
+      vulkan::convolve_by_shifts(out, weight, a, w, groups, bias))
     return true;
-  }
   const Columns columns(w, a.size(1), groups);
   const std::int64_t filters = weight.size(0) / groups;
   constexpr std::int64_t kFewFilters = 8;  // a product of so few rows leaves its tiles empty

@@ -31,6 +31,7 @@ struct Arguments {
   std::int32_t height, width, places_down, places_across;
   std::int32_t top, left, weight_row;
   std::int32_t target_image, target_filter, target_y, target_x;
+  std::uint64_t bias;
 };
 
 std::int32_t word(std::int64_t number) { return static_cast<std::int32_t>(number); }
@@ -90,7 +91,8 @@ bool takes_groups(const Walks& w, std::int64_t rows, std::int64_t channels) {
 }
 
 bool convolve_groups(const Tensor& target, const Layout& layout, const Tensor& weight,
-                     const Tensor& images, const Walks& w, std::int64_t groups) {
+                     const Tensor& images, const Walks& w, std::int64_t groups,
+                     const Tensor& bias) {
   VulkanBackend& backend = vulkan_backend(target.device().index);
   const std::int64_t filters = weight.size(0), channels = weight.size(1);
   const std::int64_t lines = filters * lines_of(w);
@@ -106,6 +108,7 @@ bool convolve_groups(const Tensor& target, const Layout& layout, const Tensor& w
   u.target_filter = word(layout.filter);
   u.target_y = word(layout.y);
   u.target_x = word(layout.x);
+  if (bias.defined()) u.bias = address_to_read(backend, bias);
   const std::array<const void*, 2> texels = {place_to_read(factors), place_to_read(images)};
   u.target =
       address_to_write(backend, target) + sizeof(float) * static_cast<std::uint64_t>(layout.first);
@@ -114,7 +117,7 @@ bool convolve_groups(const Tensor& target, const Layout& layout, const Tensor& w
     const std::int64_t count = std::min(most, images.size(0) - done);
     u.images = word(count);
     u.first_image = word(done);
-    launch(backend, kernel_of(kPlacesCode, w, channels, false), u,
+    launch(backend, kernel_of(kPlacesCode, w, channels, bias.defined()), u,
            {groups_for(count * lines, 8), 1, 1}, texels);
   }
   return true;

@@ -46,6 +46,7 @@ struct MatmulArguments {
   std::uint32_t a_batch, b_batch;
   std::uint32_t beta;  // 0 or 1; of windows by matmul_texels.comp, the images
   std::int32_t height, width;  // of windows
+  std::uint64_t bias;
 };
 
 std::uint32_t groups_for(std::int64_t size, std::int64_t tile) {
@@ -253,7 +254,7 @@ bool launch_window_texels(VulkanBackend& backend, MatmulArguments u, std::int64_
   for (std::int64_t done = 0; done < batch; done += most) {
     const std::int64_t count = std::min(most, batch - done);
     u.beta = static_cast<std::uint32_t>(count);
-    launch(backend, {kWindowTexelsCode, {}, true}, u,
+    launch(backend, {kWindowTexelsCode, {0, 0, u.bias != 0 ? 1u : 0u}, true}, u,
            {groups_for(u.n * count, kTexelsColumns), groups_for(u.m, kWindowsRows), 1}, texels);
     u.b += static_cast<std::uint64_t>(count) * u.b_batch;
     u.target += static_cast<std::uint64_t>(count) * u.m * u.n * sizeof(float);
@@ -265,7 +266,8 @@ bool launch_window_texels(VulkanBackend& backend, MatmulArguments u, std::int64_
 
 bool reads_windows(Device device) { return has_lanes(vulkan_backend(device.index)); }
 
-bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, const Windows& w) {
+bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, const Windows& w,
+              const Tensor& bias) {
   VulkanBackend& backend = vulkan_backend(target.device().index);
   const std::int64_t batch = images.size(0), filters = weight.size(0);
   if (target.dtype() != DType::kF32 || target.numel() == 0 || weight.device() != target.device() ||
@@ -283,7 +285,8 @@ bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, 
   if (!takes_lanes(backend, u, batch) || !may_loop(backend, u.k) ||
       takes_groups(walks_of(w), filters, weight.size(1)))
     return false;
-  if (is_one_by_one(w) && u.n % 64 == 0) {
+  if (bias.defined()) u.bias = address_to_read(backend, bias);
+  if (is_one_by_one(w) && u.n % 64 == 0 && !bias.defined()) {
     const MatrixStrides of_weight{u.k, 1, 0}, of_images{u.n, 1, u.b_batch};
     return matmul(target, u.m, u.n, u.k, weight, of_weight, images, of_images, 0);
   }

@@ -126,9 +126,10 @@ bool windows(WindowWork work, const Tensor& target, const Tensor& source, const 
              std::int64_t channels = 1, const Tensor& weight = {});
 
 // target [images, filters, places] = the convolution of dense images [images, channels, height,
-// width] with a dense weight [filters, channels, kernel places]; f32. Only for windows of one, and
-// of three by three where rows are multiples of four.
-bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, const Windows& w);
+// width] with a dense weight [filters, channels, kernel places], plus a bias of the filters; f32.
+// Only for windows of one, and of three by three where rows are multiples of four.
+bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, const Windows& w,
+              const Tensor& bias = {});
 bool reads_windows(Device device);  // whether it takes any
 
 // target [filters, channels, 3, 3] = the weight's gradient from that of the places [images,
@@ -141,7 +142,7 @@ bool correlate(const Tensor& target, const Tensor& gradient, const Tensor& image
 // as one column of the kernel sees them. Only f32, where has_lanes() and that pays. The weight is
 // [filters, channels of a group, kernel]. What is false may have written a part of the target.
 bool convolve_by_shifts(const Tensor& target, const Tensor& weight, const Tensor& images,
-                        Windows w, std::int64_t groups);
+                        Windows w, std::int64_t groups, const Tensor& bias = {});
 // target, of the images' shape, from the places [images, filters, out_height, out_width].
 bool convolve_back_by_shifts(const Tensor& target, const Tensor& weight, const Tensor& places,
                              Windows w, std::int64_t groups);

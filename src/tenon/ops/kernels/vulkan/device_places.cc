@@ -47,6 +47,7 @@ struct Arguments {
   std::int32_t a_row, a_image, a_group;
   std::int32_t b_image, b_y, b_channel, b_tap_y, b_tap_x, b_last, b_group;
   std::int32_t target_image, target_row, target_y, target_x, target_group;
+  std::uint64_t bias;
 };
 
 std::int32_t word(std::int64_t number) { return static_cast<std::int32_t>(number); }
@@ -168,11 +169,12 @@ namespace {
 // target = the convolution of the images by the weight [filters, channels of a group, taps down,
 // taps across].
 bool convolve_places(const Tensor& target, const Layout& layout, const Tensor& weight,
-                     const Tensor& images, const Walks& w, std::int64_t groups) {
+                     const Tensor& images, const Walks& w, std::int64_t groups,
+                     const Tensor& bias = {}) {
   VulkanBackend& backend = vulkan_backend(target.device().index);
   const std::int64_t filters = weight.size(0), rows = filters / groups;
   if (takes_groups(w, rows, weight.size(1)) &&
-      convolve_groups(target, layout, weight, images, w, groups))
+      convolve_groups(target, layout, weight, images, w, groups, bias))
     return true;
   const Shifted shifted(w, images.size(1));
   const std::int64_t most = std::min(images.size(0), shifted.images_at_once());
@@ -203,10 +205,12 @@ bool convolve_places(const Tensor& target, const Layout& layout, const Tensor& w
     u.target_y = word(layout.y);
     u.target_x = word(layout.x);
     u.target_group = word(rows * layout.filter);
+    if (bias.defined()) u.bias = address_to_read(backend, bias);
     const std::int64_t fours = std::int64_t{u.fours} * count;
     const auto z = static_cast<std::uint32_t>(groups);
     const std::array<const void*, 2> texels = {place, place_to_read(planes)};
-    launch(backend, {kPlacesCode, {0, u.taps % 4 != 0 ? 1u : 0u}, true}, u,
+    launch(backend,
+           {kPlacesCode, {0, u.taps % 4 != 0 ? 1u : 0u, bias.defined() ? 1u : 0u}, true}, u,
            {groups_for(fours, kColumns / 4), groups_for(rows, kRows), z}, texels);
   }
   return true;
@@ -232,12 +236,12 @@ bool pays(const Tensor& target, const Tensor& images, const Tensor& weight,
 }  // namespace
 
 bool convolve_by_shifts(const Tensor& target, const Tensor& weight, const Tensor& images,
-                        Windows w, std::int64_t groups) {
+                        Windows w, std::int64_t groups, const Tensor& bias) {
   if (is_one_by_one(w)) w = as_lines(w);
   const std::int64_t places = w.out_height * w.out_width, filters = weight.size(0);
   if (!pays(target, images, weight, places)) return false;
   return convolve_places(target, {0, filters * places, places, w.out_width, 1}, weight, images,
-                         walks_of(w), groups);
+                         walks_of(w), groups, bias);
 }
 
 namespace {

@@ -36,7 +36,8 @@ bool takes_groups(const Walks& w, std::int64_t rows, std::int64_t channels);
 // taps across], and the weight's gradient; both f32 and contiguous, but for the target of the
 // first. False, and nothing has happened, where something has no texels.
 bool convolve_groups(const Tensor& target, const Layout& layout, const Tensor& weight,
-                     const Tensor& images, const Walks& w, std::int64_t groups);
+                     const Tensor& images, const Walks& w, std::int64_t groups,
+                     const Tensor& bias);
 bool correlate_groups(const Tensor& target, const Tensor& gradient, const Tensor& images,
                       const Walks& w, std::int64_t groups);
 

@@ -17,7 +17,7 @@ layout(constant_id = 0) const uint kTaps = 0;
 // begin, 4 where lines differ; the same for lines of places.
 layout(constant_id = 1) const uint kApart = 0;
 layout(constant_id = 2) const uint kChannels = 1;  // of a group
-layout(constant_id = 3) const uint kAdds = 0;      // with SUMS, 1: the target is added
+layout(constant_id = 3) const uint kAdds = 0;  // 1: with SUMS the target is added, else the bias
 
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Target { float at[]; };
 layout(set = 0, binding = 0) uniform samplerBuffer a;  // the weight, or the gradient of the places
@@ -33,6 +33,7 @@ layout(push_constant, std430) uniform Arguments {
   int top, left;   // what the first place sees by the first tap
   int weight_row;  // texels of a channel's taps
   int target_image, target_filter, target_y, target_x;  // in elements
+  Target bias;  // of each filter
 };
 
 const int kHigh = int(kTaps & 255), kWide = int(kTaps >> 8 & 255);
@@ -140,6 +141,7 @@ void main() {
   const int from_x = left + x * kStepAcross, weight = filter_row * int(kChannels) * weight_row;
   const int weight_step = weight_row, y_step = target_y, x_step = target_x;
   const int room = int(gl_GlobalInvocationID.x) < all ? wide - x : 0;
+  const float offset = kAdds != 0 ? bias.at[filter_row] : 0.0;
   const int to_x = image * target_image + filter_row * target_filter + x * x_step;
   uint inside[kMostSpan], every[kMostSpan];
   find_inside(from_x, across, kSpan, inside);
@@ -171,7 +173,9 @@ void main() {
     }
     [[unroll]] for (int t = 0; t < kTall; ++t)
       [[unroll]] for (int q = 0; q < kPlaces; ++q)
-        if (y + t < high && q < room) to.at[to_x + (y + t) * y_step + q * x_step] = sums[t][q];
+        if (y + t < high && q < room)
+          to.at[to_x + (y + t) * y_step + q * x_step] =
+              kAdds != 0 ? sums[t][q] + offset : sums[t][q];
   }
 }
 #endif

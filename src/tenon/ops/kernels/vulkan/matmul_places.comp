@@ -12,6 +12,7 @@ layout(local_size_x = 8) in;
 
 layout(constant_id = 0) const uint kAdds = 0;   // 1: the target is added
 layout(constant_id = 1) const uint kRest = 0;   // 1: the taps are no multiple of four
+layout(constant_id = 2) const uint kBias = 0;  // 1: each filter's number is added
 
 const uint kDown = 4, kParts = 2, kAcross = 4 * kParts;  // of a lane
 const uint kDepth = 4;
@@ -124,12 +125,18 @@ void main() {
     }
 #endif
   }
+  float offset[kDown];
+  [[unroll]] for (int i = 0; i < kDown; ++i)
+    offset[i] = kBias == 0 ? 0.0
+                           : bias.at[group * rows + min(row0 + 8 * i + lane, last_row)];
   [[unroll]] for (uint i = 0; i < kDown; ++i)
     [[unroll]] for (uint other = 0; other < 8; ++other) {
       const int row = row0 + int(8 * i) + (lane ^ int(other));
+      const float of_row = subgroupShuffleXor(offset[i], other);
       [[unroll]] for (uint j = 0; j < kAcross; ++j) {
         const int at = at_to[j >> 2] + group * target_group + row * row_step + int(j & 3) * step;
-        const float sum = sums[8 * i + other][j];
+        float sum = sums[8 * i + other][j];
+        if (kBias != 0) sum += of_row;
         if (row <= last_row && int(j & 3) < room[j >> 2])
           to.at[at] = kAdds != 0 ? sum + to.at[at] : sum;
       }

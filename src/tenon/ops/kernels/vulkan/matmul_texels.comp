@@ -17,7 +17,7 @@ layout(local_size_x = 8) in;
 // of places are those of the image, a multiple of four; one place of padding is at each side.
 layout(constant_id = 0) const uint kRowsOfA = 0;
 layout(constant_id = 1) const uint kColumnsOfB = 0;
-layout(constant_id = 2) const uint kBeta = 0;
+layout(constant_id = 2) const uint kBeta = 0;  // of windows, 1: each row's number is added
 
 #if WINDOWS
 const uint kDown = 2, kDepth = 9;  // a channel's window
@@ -38,6 +38,7 @@ layout(push_constant, std430) uniform Arguments {
   uint a_batch, b_batch;
   uint images;
   int height, width;  // of windows, in elements
+  Target bias;        // of windows: of each row
 };
 
 // The places of a lane's elements in the tile.
@@ -167,8 +168,16 @@ void main() {
         }
     }
   }
+#if WINDOWS
+  float offset[kDown];
   [[unroll]] for (uint i = 0; i < kDown; ++i)
-    [[unroll]] for (uint other = 0; other < 8; ++other)
+    offset[i] = kBeta == 0 ? 0.0 : bias.at[min(row0 + row_of(i, lane), rows - 1)];
+#endif
+  [[unroll]] for (uint i = 0; i < kDown; ++i)
+    [[unroll]] for (uint other = 0; other < 8; ++other) {
+#if WINDOWS
+      const float of_row = subgroupShuffleXor(offset[i], other);
+#endif
       [[unroll]] for (uint j = 0; j < kAcross; ++j) {
         const uint row = row0 + row_of(i, lane ^ other), column = column0 + column_of(j, lane);
         if (row < rows && column < all_columns) {
@@ -178,7 +187,12 @@ void main() {
           const uint at = (batch * rows + row) * columns + column;
 #endif
           const float sum = sums[8 * i + other][j];
+#if WINDOWS
+          to.at[at] = kBeta != 0 ? sum + of_row : sum;
+#else
           to.at[at] = kBeta != 0 ? sum + to.at[at] : sum;
+#endif
         }
       }
+    }
 }

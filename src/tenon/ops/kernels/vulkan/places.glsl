@@ -14,6 +14,7 @@ layout(push_constant, std430) uniform Arguments {
   int a_row, a_image, a_group;
   int b_image, b_y, b_channel, b_tap_y, b_tap_x, b_last, b_group;
   int target_image, target_row, target_y, target_x, target_group;  // in elements
+  Target bias;  // of each filter
 };
 
 // n / d for n < 2^20 and d > 0, since lavapipe divides integers lane by lane.
