@@ -48,39 +48,39 @@ void check(const std::vector<ComplexCase>& cases) {
   }
 }
 
-#define TENON_CASE(name, expression, ...) \
+#define TENON_Z_CASE(name, expression, ...) \
   { name, [](In x) -> Tensor { return expression; }, {__VA_ARGS__} }
 
 TEST(ComplexTest, UnaryFunctions) {
   const Tensor z = c_leaf({2, 2}, 1);
-  check({TENON_CASE("neg", ops::square(ops::neg(x[0])), z),
-         TENON_CASE("abs", ops::abs(x[0]), z),
-         TENON_CASE("square", ops::square(x[0]), z),
-         TENON_CASE("exp", ops::exp(x[0]), z),
-         TENON_CASE("log", ops::log(x[0]), z),
-         TENON_CASE("log10", ops::log10(x[0]), z),
-         TENON_CASE("sqrt", ops::sqrt(x[0]), z),
-         TENON_CASE("rsqrt", ops::rsqrt(x[0]), z),
-         TENON_CASE("reciprocal", ops::reciprocal(x[0]), z),
-         TENON_CASE("sin", ops::sin(x[0]), z),
-         TENON_CASE("cos", ops::cos(x[0]), z),
-         TENON_CASE("tan", ops::tan(x[0]), z),
-         TENON_CASE("asin", ops::asin(x[0]), z),
-         TENON_CASE("acos", ops::acos(x[0]), z),
-         TENON_CASE("atan", ops::atan(x[0]), z),
-         TENON_CASE("sinh", ops::sinh(x[0]), z),
-         TENON_CASE("cosh", ops::cosh(x[0]), z),
-         TENON_CASE("tanh", ops::tanh(x[0]), z)});
+  check({TENON_Z_CASE("neg", ops::square(ops::neg(x[0])), z),
+         TENON_Z_CASE("abs", ops::abs(x[0]), z),
+         TENON_Z_CASE("square", ops::square(x[0]), z),
+         TENON_Z_CASE("exp", ops::exp(x[0]), z),
+         TENON_Z_CASE("log", ops::log(x[0]), z),
+         TENON_Z_CASE("log10", ops::log10(x[0]), z),
+         TENON_Z_CASE("sqrt", ops::sqrt(x[0]), z),
+         TENON_Z_CASE("rsqrt", ops::rsqrt(x[0]), z),
+         TENON_Z_CASE("reciprocal", ops::reciprocal(x[0]), z),
+         TENON_Z_CASE("sin", ops::sin(x[0]), z),
+         TENON_Z_CASE("cos", ops::cos(x[0]), z),
+         TENON_Z_CASE("tan", ops::tan(x[0]), z),
+         TENON_Z_CASE("asin", ops::asin(x[0]), z),
+         TENON_Z_CASE("acos", ops::acos(x[0]), z),
+         TENON_Z_CASE("atan", ops::atan(x[0]), z),
+         TENON_Z_CASE("sinh", ops::sinh(x[0]), z),
+         TENON_Z_CASE("cosh", ops::cosh(x[0]), z),
+         TENON_Z_CASE("tanh", ops::tanh(x[0]), z)});
 }
 
 TEST(ComplexTest, PartsOfNumbers) {
   const Tensor z = c_leaf({3}, 2), w = c_leaf({3}, 3), r = real_leaf({3}, 4), s = real_leaf({3}, 5);
-  check({TENON_CASE("conj", ops::mul(ops::conj(x[0]), x[1]), z, w),
-         TENON_CASE("real", ops::square(ops::real(x[0])), z),
-         TENON_CASE("imag", ops::square(ops::imag(x[0])), z),
-         TENON_CASE("complex", ops::square(ops::complex(x[0], x[1])), r, s),
-         TENON_CASE("to real", ops::square(to(x[0], DType::kF64)), z),
-         TENON_CASE("to complex", ops::square(to(x[0], DType::kC128)), r)});
+  check({TENON_Z_CASE("conj", ops::mul(ops::conj(x[0]), x[1]), z, w),
+         TENON_Z_CASE("real", ops::square(ops::real(x[0])), z),
+         TENON_Z_CASE("imag", ops::square(ops::imag(x[0])), z),
+         TENON_Z_CASE("complex", ops::square(ops::complex(x[0], x[1])), r, s),
+         TENON_Z_CASE("to real", ops::square(to(x[0], DType::kF64)), z),
+         TENON_Z_CASE("to complex", ops::square(to(x[0], DType::kC128)), r)});
   EXPECT_TRUE(ops::real(r).is_same(r) && ops::conj(r).is_same(r));
   EXPECT_THAT(refusal([&] { ops::imag(r); }), HasSubstr("imag: a tensor of float64"));
   EXPECT_THAT(refusal([&] { ops::complex(r, to(s, DType::kF32)); }), HasSubstr("float32 [3]"));
@@ -88,23 +88,23 @@ TEST(ComplexTest, PartsOfNumbers) {
 
 TEST(ComplexTest, ArithmeticWithRealNumbersToo) {
   const Tensor z = c_leaf({2, 3}, 6), w = c_leaf({3}, 7), r = real_leaf({2, 3}, 8);
-  check({TENON_CASE("add", ops::square(x[0] + x[1]), z, w),
-         TENON_CASE("sub", ops::square(x[1] - x[0]), z, w),
-         TENON_CASE("mul", x[0] * x[1], z, w),
-         TENON_CASE("div", x[0] / x[1], z, w),
-         TENON_CASE("pow", ops::pow(x[0], x[1]), z, w),
-         TENON_CASE("square by pow", ops::pow(x[0], 2), z),
-         TENON_CASE("real mul complex", x[1] * x[0], w, r),
-         TENON_CASE("real div complex", x[1] / x[0], w, r),
-         TENON_CASE("real pow complex", ops::pow(x[1], x[0]), w, r),
-         TENON_CASE("complex number", ops::square(x[0] * Complex128(1, 2)), r)});
+  check({TENON_Z_CASE("add", ops::square(x[0] + x[1]), z, w),
+         TENON_Z_CASE("sub", ops::square(x[1] - x[0]), z, w),
+         TENON_Z_CASE("mul", x[0] * x[1], z, w),
+         TENON_Z_CASE("div", x[0] / x[1], z, w),
+         TENON_Z_CASE("pow", ops::pow(x[0], x[1]), z, w),
+         TENON_Z_CASE("square by pow", ops::pow(x[0], 2), z),
+         TENON_Z_CASE("real mul complex", x[1] * x[0], w, r),
+         TENON_Z_CASE("real div complex", x[1] / x[0], w, r),
+         TENON_Z_CASE("real pow complex", ops::pow(x[1], x[0]), w, r),
+         TENON_Z_CASE("complex number", ops::square(x[0] * Complex128(1, 2)), r)});
 }
 
 TEST(ComplexTest, ProductsOfMatrices) {
-  check({TENON_CASE("matmul", ops::matmul(x[0], x[1]), c_leaf({2, 3}, 9), c_leaf({3, 2}, 10)),
-         TENON_CASE("vector", ops::matmul(x[0], x[1]), c_leaf({2, 3}, 11), c_leaf({3}, 12)),
-         TENON_CASE("batch", ops::matmul(x[0], x[1]), c_leaf({2, 2, 3}, 13), c_leaf({3, 2}, 14)),
-         TENON_CASE("addmm", ops::addmm(x[0], x[1], x[2]), c_leaf({2}, 15), c_leaf({2, 3}, 16),
+  check({TENON_Z_CASE("matmul", ops::matmul(x[0], x[1]), c_leaf({2, 3}, 9), c_leaf({3, 2}, 10)),
+         TENON_Z_CASE("vector", ops::matmul(x[0], x[1]), c_leaf({2, 3}, 11), c_leaf({3}, 12)),
+         TENON_Z_CASE("batch", ops::matmul(x[0], x[1]), c_leaf({2, 2, 3}, 13), c_leaf({3, 2}, 14)),
+         TENON_Z_CASE("addmm", ops::addmm(x[0], x[1], x[2]), c_leaf({2}, 15), c_leaf({2, 3}, 16),
                     c_leaf({3, 2}, 17))});
 }
 

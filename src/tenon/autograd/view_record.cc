@@ -27,9 +27,9 @@ class UndoViewNode final : public NodeOf<1> {
 };
 
 // Looking at strided places of a tensor, without a view that others could write through.
-class TakeNode final : public NodeOf<1> {
+class TakeViewNode final : public NodeOf<1> {
  public:
-  explicit TakeNode(const ViewRecord& record) : record_(record) {}
+  explicit TakeViewNode(const ViewRecord& record) : record_(record) {}
   const char* name() const override { return "as_strided"; }
   void backward(const BackwardCall& call) override { call.out[0] = record_.undo(call.grad()); }
   Tensor tangent(std::span<const Tensor> tangents, const Tensor&) override {
@@ -140,7 +140,7 @@ Tensor ViewRecord::apply(const Tensor& t) const {
     case Kind::kAsStrided:
       break;
   }
-  return recorded<TakeNode>(*this, t, [this](const Tensor& x) {
+  return recorded<TakeViewNode>(*this, t, [this](const Tensor& x) {
     const bool fits = x.strides() == IntList(geometry_->base_strides) && geometry_->shift >= 0;
     return strided(fits ? x : laid(x));
   });

@@ -21,7 +21,7 @@ constexpr std::uint64_t kLoopShare = 200;
 constexpr std::size_t kMostFolded = 4;
 
 // The clocks of a request's life.
-enum class Clock : std::uint8_t {
+enum class PlanClock : std::uint8_t {
   kOperation,   // the stream's allocations and frees
   kAllocation,  // the stream's allocations alone; kNeverFreed where the end is not known
   kProgram,     // allocations and frees of all streams
@@ -30,7 +30,7 @@ enum class Clock : std::uint8_t {
 // By stream: what it asked for, on one clock.
 using Requests = std::vector<std::vector<PlanRequest>>;
 
-Requests requests_by_stream(std::span<const ReplayOp> ops, Clock clock) {
+Requests requests_by_stream(std::span<const ReplayOp> ops, PlanClock clock) {
   Requests streams;
   std::vector<std::uint32_t> now;  // by stream; with one clock for all in the first
   std::vector<std::pair<std::uint16_t, std::uint32_t>> held;  // by slot: stream and request
@@ -41,21 +41,21 @@ Requests requests_by_stream(std::span<const ReplayOp> ops, Clock clock) {
       now.resize(op.stream + 1);
     }
     if (op.slot >= held.size()) held.resize(op.slot + 1);
-    std::uint32_t& time = now[clock == Clock::kProgram ? 0 : op.stream];
+    std::uint32_t& time = now[clock == PlanClock::kProgram ? 0 : op.stream];
     if (op.alloc) {
       std::vector<PlanRequest>& requests = streams[op.stream];
       held[op.slot] = {op.stream, static_cast<std::uint32_t>(requests.size())};
       requests.push_back({op.size_bytes, time++, kNeverFreed});
     } else {
       const auto [stream, request] = held[op.slot];
-      streams[stream][request].end = now[clock == Clock::kProgram ? 0 : stream];
-      if (clock != Clock::kAllocation) ++now[clock == Clock::kProgram ? 0 : stream];
+      streams[stream][request].end = now[clock == PlanClock::kProgram ? 0 : stream];
+      if (clock != PlanClock::kAllocation) ++now[clock == PlanClock::kProgram ? 0 : stream];
     }
   }
-  if (clock != Clock::kAllocation)
+  if (clock != PlanClock::kAllocation)
     for (std::size_t id = 0; id < streams.size(); ++id)
       for (PlanRequest& r : streams[id])
-        r.end = std::min(r.end, now[clock == Clock::kProgram ? 0 : id]);
+        r.end = std::min(r.end, now[clock == PlanClock::kProgram ? 0 : id]);
   return streams;
 }
 
@@ -152,7 +152,7 @@ std::optional<Iterations> iterations_of(const std::vector<PlanRequest>& requests
 
 PlanResult plan_program(std::span<const ReplayOp> ops, const PlanOptions& options) {
   // Each clock's requests are made when they are needed: a recording may have many millions.
-  Requests by_operation = requests_by_stream(ops, Clock::kOperation);
+  Requests by_operation = requests_by_stream(ops, PlanClock::kOperation);
   const std::size_t streams = by_operation.size();
   const LivePeaks peaks = live_peaks(ops, streams);
   PlanResult result;
@@ -160,7 +160,7 @@ PlanResult plan_program(std::span<const ReplayOp> ops, const PlanOptions& option
   result.live_peak_bytes = peaks.together;
   std::vector<std::optional<Iterations>> iterations(streams);
   Requests by_allocation(streams);
-  if (options.find_loops) by_allocation = requests_by_stream(ops, Clock::kAllocation);
+  if (options.find_loops) by_allocation = requests_by_stream(ops, PlanClock::kAllocation);
   std::size_t most = 0;
   for (std::size_t id = 0; options.find_loops && id < streams; ++id) {
     iterations[id] = iterations_of(by_allocation[id]);
@@ -170,7 +170,7 @@ PlanResult plan_program(std::span<const ReplayOp> ops, const PlanOptions& option
   }
   if (options.share_streams && peaks.sum() > peaks.together + peaks.together / kWorthSharing) {
     by_operation.clear();
-    result.plan = plan_shared(requests_by_stream(ops, Clock::kProgram), options);
+    result.plan = plan_shared(requests_by_stream(ops, PlanClock::kProgram), options);
     return result;
   }
   for (std::uint32_t id = 0; id < streams; ++id)

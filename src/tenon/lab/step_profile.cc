@@ -11,7 +11,7 @@
 namespace tenon {
 namespace {
 
-using Kind = StepEvent::Kind;
+using StepKind = StepEvent::Kind;
 
 struct BlockLife {
   std::uint64_t size_bytes = 0;
@@ -38,17 +38,17 @@ std::unordered_map<std::uint32_t, BlockLife> classify(std::span<const StepEvent>
   std::map<std::string, std::size_t> layer_numbers;
   std::vector<std::uint32_t> of_pass;  // allocated since the last pass ended, and live
   for (const StepEvent& event : events) {
-    if (event.kind == Kind::kAlloc) {
+    if (event.kind == StepKind::kAlloc) {
       const std::string name = event.layer == nullptr ? "" : event.layer;
       const auto [layer, is_new] = layer_numbers.try_emplace(name, layers.size());
       if (is_new) layers.push_back({name, 0, 0});
       blocks[event.block] = {event.size_bytes, use_of_phase(event.phase), layer->second};
       if (blocks[event.block].use == MemoryUse::kTemporaries) of_pass.push_back(event.block);
-    } else if (event.kind == Kind::kFree) {
+    } else if (event.kind == StepKind::kFree) {
       std::erase(of_pass, event.block);
     } else {
       for (const std::uint32_t block : of_pass)
-        blocks[block].use = event.kind == Kind::kForwardEnds ? MemoryUse::kActivations
+        blocks[block].use = event.kind == StepKind::kForwardEnds ? MemoryUse::kActivations
                                                              : MemoryUse::kGradients;
       of_pass.clear();
     }
@@ -72,10 +72,10 @@ StepProfile profile_step(std::span<const StepEvent> events) {
   std::vector<std::uint64_t> layer_now(profile.layers.size());
   std::uint64_t live = 0;
   for (const StepEvent& event : events) {
-    if (event.kind != Kind::kAlloc && event.kind != Kind::kFree) continue;
+    if (event.kind != StepKind::kAlloc && event.kind != StepKind::kFree) continue;
     const BlockLife& block = blocks.at(event.block);
     const auto use = static_cast<std::size_t>(block.use);
-    if (event.kind == Kind::kFree) {
+    if (event.kind == StepKind::kFree) {
       ++profile.frees;
       live -= block.size_bytes;
       now[use] -= block.size_bytes;
@@ -101,9 +101,9 @@ Trace trace_of(std::span<const StepEvent> events, const std::string& name) {
   TraceBuilder builder(name);
   for (const StepEvent& event : events) {
     TraceFault fault = TraceFault::kNone;
-    if (event.kind == Kind::kAlloc)
+    if (event.kind == StepKind::kAlloc)
       fault = builder.alloc(event.block, event.time_us, event.size_bytes, 0);
-    else if (event.kind == Kind::kFree)
+    else if (event.kind == StepKind::kFree)
       fault = builder.free(TraceOp::kFreeCompleted, event.block, event.time_us);
     TENON_CHECK(fault == TraceFault::kNone, "event of block {}", event.block);
   }
@@ -113,7 +113,7 @@ Trace trace_of(std::span<const StepEvent> events, const std::string& name) {
 std::uint64_t bump_bytes(std::span<const StepEvent> events, std::uint64_t alignment) {
   std::uint64_t bytes = 0;
   for (const StepEvent& event : events)
-    if (event.kind == Kind::kAlloc) bytes += align_up(event.size_bytes, alignment);
+    if (event.kind == StepKind::kAlloc) bytes += align_up(event.size_bytes, alignment);
   return bytes;
 }
 

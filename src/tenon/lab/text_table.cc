@@ -30,6 +30,11 @@ std::string grouped(std::uint64_t number) {
   return digits;
 }
 
+std::string format_share(std::uint64_t part, std::uint64_t whole) {
+  if (whole == 0) return "-";
+  return fmt::format("{:.1f} %", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
 std::string format_duration_ns(double nanoseconds) {
   if (nanoseconds <= 0) return "0";
   if (nanoseconds < 1e3) return fmt::format("{:.0f} ns", nanoseconds);

@@ -23,6 +23,9 @@ class TextTable {
 // 35283 -> "35,283".
 std::string grouped(std::uint64_t number);
 
+// Part of a whole: "12.3 %"; of nothing, "-".
+std::string format_share(std::uint64_t part, std::uint64_t whole);
+
 // 1234567 ns -> "1.23 ms"; 0 -> "0".
 std::string format_duration_ns(double nanoseconds);
 

@@ -16,7 +16,7 @@ namespace {
 constexpr bool is_comparison(Binary kind) { return kind >= Binary::kEq && kind <= Binary::kGe; }
 constexpr bool is_logical(Binary kind) { return kind >= Binary::kLogicalAnd; }
 
-struct Dtypes {
+struct BinaryDtypes {
   DType compute;  // of both operands as the kernel sees them
   DType kernel;   // what the kernel gives
   DType result;   // the result's
@@ -27,7 +27,7 @@ inline DType promoted_type(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.dim() != 0 && b.dim() != 0 ? a.dtype() : result_type(a, b);
 }
 
-Dtypes dtypes_for(Binary kind, const Tensor& a, const Tensor& b) {
+BinaryDtypes dtypes_for(Binary kind, const Tensor& a, const Tensor& b) {
   if (is_logical(kind)) return {DType::kBool, DType::kBool, DType::kBool};
   DType promoted = promoted_type(a, b);
   const bool needs_floating = kind == Binary::kDiv || kind == Binary::kAtan2;
@@ -43,7 +43,7 @@ BlockFunction shared_power(const Tensor& exponent, DType compute) {
   return cpu::power_block(exponent.item<double>(), compute);
 }
 
-ElementwisePlan plan_for(Binary kind, const Dtypes& dtypes, const Tensor& b) {
+ElementwisePlan plan_for(Binary kind, const BinaryDtypes& dtypes, const Tensor& b) {
   ElementwisePlan plan;
   if (kind == Binary::kPow) plan.function = shared_power(b, dtypes.compute);
   if (plan.function == nullptr) plan.function = cpu::binary_block(kind, dtypes.compute);
@@ -72,7 +72,7 @@ const char* binary_name(Binary kind) {
 
 Tensor detail::binary(Binary kind, const Tensor& a, const Tensor& b) {
   const Device device = device_to_offer(binary_name(kind), {&a, &b});
-  const Dtypes dtypes = dtypes_for(kind, a, b);
+  const BinaryDtypes dtypes = dtypes_for(kind, a, b);
   const ElementwisePlan plan = plan_for(kind, dtypes, b);
   // The common case: two of one shape.
   Tensor out = a.sizes() == b.sizes()
@@ -98,7 +98,7 @@ const Tensor& detail::binary_into(Binary kind, const Tensor& out, const Tensor& 
                                   const Tensor& b) {
   const char* name = binary_name(kind);
   const Device device = device_to_offer(name, {&a, &b});
-  const Dtypes dtypes = dtypes_for(kind, a, b);
+  const BinaryDtypes dtypes = dtypes_for(kind, a, b);
   const ElementwisePlan plan = plan_for(kind, dtypes, b);
   check_out(name, out, broadcast_sizes(a.sizes(), b.sizes(), name), dtypes.result, device);
   out.impl()->bump_version();

@@ -206,6 +206,12 @@ Tensor elementwise_result(IntList sizes, DType dtype, Device device,
   return empty(sizes, dtype, device);
 }
 
+void check_floating(const char* what, const Tensor& a) {
+  if (!is_floating(a.dtype()))
+    throw InvalidArgument(
+        fmt::format("{}: of {}; convert it to floating point first", what, dtype_name(a.dtype())));
+}
+
 void check_out(const char* what, const Tensor& out, IntList sizes, DType result, Device device) {
   if (!(out.sizes() == sizes))
     throw InvalidArgument(fmt::format("{}: the result has shape {}, the output {}", what,

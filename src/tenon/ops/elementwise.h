@@ -51,6 +51,9 @@ bool run_on_device(const ElementwisePlan& plan, const Tensor& out,
 Tensor elementwise_result(IntList sizes, DType dtype, Device device,
                           std::initializer_list<const Tensor*> inputs);
 
+// Throws InvalidArgument unless `a` is of floating point.
+void check_floating(const char* what, const Tensor& a);
+
 // Throws InvalidArgument unless `out` can take a result: shape, dtype by can_cast, device, no
 // elements that share memory.
 void check_out(const char* what, const Tensor& out, IntList sizes, DType result, Device device);

@@ -21,7 +21,7 @@ struct Panel {
 };
 
 template <typename T>
-void gather(T* to, const Panel& p) {
+void gather_panel(T* to, const Panel& p) {
   const char* row = p.data;
   if (p.step == 0) {
     for (std::int64_t r = 0; r < p.rows; ++r, row += p.row_step, to += p.length) {
@@ -43,7 +43,7 @@ void gather(T* to, const Panel& p) {
 }
 
 template <typename T>
-void scatter(const T* from, const Panel& p) {
+void scatter_panel(const T* from, const Panel& p) {
   char* row = const_cast<char*>(p.data);
   for (std::int64_t r = 0; r < p.rows; ++r, row += p.row_step)
     for (std::int64_t c = 0; c < p.length; ++c)
@@ -114,7 +114,7 @@ class PanelRunner {
     if (o.convert != nullptr) convert(o, own, o.item, computed, o.block_item, count);
     if (!o.dense)
       visit_bytes(static_cast<std::size_t>(o.item), [&](auto item) {
-        scatter(reinterpret_cast<const decltype(item)*>(own), panel(0, out, rows));
+        scatter_panel(reinterpret_cast<const decltype(item)*>(own), panel(0, out, rows));
       });
   }
 
@@ -142,7 +142,7 @@ class PanelRunner {
     if (!o.dense) {
       char* const gathered = o.convert == nullptr ? made : buffers.own;
       visit_bytes(static_cast<std::size_t>(o.item), [&](auto item) {
-        gather(reinterpret_cast<decltype(item)*>(gathered), p);
+        gather_panel(reinterpret_cast<decltype(item)*>(gathered), p);
       });
       from = gathered;
     }

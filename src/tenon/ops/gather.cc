@@ -21,9 +21,9 @@ namespace {
 
 using tenon::detail::RowFunction;
 
-constexpr std::int64_t kBlock = 512;      // elements that are converted at a time, at least
-constexpr std::int64_t kBlockBytes = kBlock * 16;
-constexpr std::int64_t kColumnsBytes = 4 * kBlockBytes;
+constexpr std::int64_t kLineBlock = 512;      // elements that are converted at a time, at least
+constexpr std::int64_t kLineBlockBytes = kLineBlock * 16;
+constexpr std::int64_t kColumnsBytes = 4 * kLineBlockBytes;
 constexpr std::int64_t kPiece = 1 << 16;  // of a long reduction, for one task
 
 struct Dim {
@@ -130,7 +130,7 @@ class GatherLoop {
   // Kept elements lie side by side: each strip of them is gathered row by row.
   void run_columns() {
     const Dim across = kept_.back();
-    strip_ = in_place(across.stride) ? 2 * kBlock : kBlock;
+    strip_ = in_place(across.stride) ? 2 * kLineBlock : kLineBlock;
     const std::int64_t strips = (across.size + strip_ - 1) / strip_;
     const std::int64_t outer = kept_count_ / across.size;
     const std::int64_t work =
@@ -144,7 +144,7 @@ class GatherLoop {
 
   void gather_strip(std::int64_t outer, std::int64_t first, const Dim& across) const {
     alignas(64) char buffer[kColumnsBytes];
-    alignas(64) char totals[2 * kBlock * 16];
+    alignas(64) char totals[2 * kLineBlock * 16];
     const std::int64_t count = std::min(strip_, across.size - first);
     const std::int64_t kept = outer * across.size + first;
     start(totals, count);
@@ -347,9 +347,9 @@ class GatherLoop {
   // Rows go in by blocks of the right dtype, which may hold several.
   void gather_loaded(const StridedLoop& loop, std::int64_t offset, std::int64_t begin,
                      std::int64_t end, double subtracted, char* accumulator) const {
-    alignas(64) char buffer[kBlockBytes];
+    alignas(64) char buffer[kLineBlockBytes];
     const auto input_item = static_cast<std::int64_t>(item_size(input_));
-    const std::int64_t room = kBlockBytes / input_item;
+    const std::int64_t room = kLineBlockBytes / input_item;
     std::int64_t filled = 0;
     const auto gather = [&] {
       if (filled > 0) blocks_.row(accumulator, buffer, filled, subtracted, 1, 0);
@@ -381,7 +381,7 @@ class GatherLoop {
   const RowFunction store_;
   const double* const shifts_;
   InlineVector<Dim, 8> kept_, reduced_;
-  std::int64_t strip_ = kBlock;  // columns that one task gathers
+  std::int64_t strip_ = kLineBlock;  // columns that one task gathers
   std::int64_t kept_count_ = 1;
   std::int64_t reduced_count_ = 1;
 };

@@ -21,12 +21,6 @@
 namespace tenon::ops {
 namespace {
 
-void check_floating(const char* what, const Tensor& a) {
-  if (!is_floating(a.dtype()))
-    throw InvalidArgument(
-        fmt::format("{}: of {}; convert it to floating point first", what, dtype_name(a.dtype())));
-}
-
 // The last dimensions must be the normalised ones. Returns how many elements they have.
 std::int64_t check_shape(const char* what, const Tensor& a, IntList shape) {
   const auto ndim = static_cast<std::size_t>(a.dim());

@@ -8,6 +8,7 @@
 
 #include "tenon/base/parallel.h"
 #include "tenon/ops/binary.h"
+#include "tenon/ops/elementwise.h"
 #include "tenon/ops/kernels/cpu/arg_extreme.h"
 #include "tenon/ops/kernels/cpu/reduce_blocks.h"
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
@@ -21,12 +22,6 @@
 
 namespace tenon::ops {
 namespace {
-
-void check_floating(const char* what, const Tensor& a) {
-  if (!is_floating(a.dtype()))
-    throw InvalidArgument(
-        fmt::format("{}: of {}; convert it to floating point first", what, dtype_name(a.dtype())));
-}
 
 void check_elements(const char* what, const Tensor& a, std::uint64_t dims) {
   for (std::size_t d = 0; d < static_cast<std::size_t>(a.dim()); ++d)

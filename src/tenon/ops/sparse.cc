@@ -80,7 +80,7 @@ void check_product(const Tensor& sparse, const Tensor& dense) {
         to_string(dense.device())));
 }
 
-[[noreturn]] void refuse(const char* what, const Tensor& a, const Tensor& b) {
+[[noreturn]] void refuse_sparse(const char* what, const Tensor& a, const Tensor& b) {
   throw InvalidArgument(fmt::format(
       "{}: a {} tensor of shape {} and a {} one of shape {}; docs/tensors.md says what sparse "
       "tensors can, to_dense() makes strided ones",
@@ -95,7 +95,7 @@ Tensor flat_values(const Tensor& sparse) {
 
 // --- Kernels of DispatchKey::kSparse. They call recorded operators on the values.
 Tensor matmul_sparse(const Tensor& a, const Tensor& b) {
-  if (!is_sparse(a)) refuse("matmul", a, b);
+  if (!is_sparse(a)) refuse_sparse("matmul", a, b);
   check_product(a, b);
   const SparsePattern pattern = pattern_of(a);
   if (b.dim() == 2) return sparse_product(pattern, flat_values(a), b);
@@ -122,10 +122,10 @@ Tensor like(const Tensor& model, const Tensor& coo) {
 
 template <Tensor (*dense_add)(const Tensor&, const Tensor&)>
 Tensor add_parts(const char* what, const Tensor& a, const Tensor& b, const Tensor& signed_b) {
-  if (!(a.sizes() == b.sizes())) refuse(what, a, b);
+  if (!(a.sizes() == b.sizes())) refuse_sparse(what, a, b);
   if (!is_sparse(a) || !is_sparse(b)) return dense_add(to_dense(a), to_dense(b));
   const Tensor left = to_sparse_coo(a), right = to_sparse_coo(signed_b);
-  if (sparse_indices(left).size(0) != sparse_indices(right).size(0)) refuse(what, a, b);
+  if (sparse_indices(left).size(0) != sparse_indices(right).size(0)) refuse_sparse(what, a, b);
   const Tensor indices = cat({sparse_indices(left), sparse_indices(right)}, 1);
   const Tensor values = cat({sparse_values(left), sparse_values(right)});
   return like(a, coalesce(sparse_coo_tensor(indices, values, a.sizes())));
@@ -136,13 +136,13 @@ Tensor sub_sparse(const Tensor& a, const Tensor& b) {
 }
 
 Tensor mul_sparse(const Tensor& a, const Tensor& b) {
-  if (is_sparse(a) == is_sparse(b)) refuse("mul", a, b);
+  if (is_sparse(a) == is_sparse(b)) refuse_sparse("mul", a, b);
   const Tensor &sparse = is_sparse(a) ? a : b, &number = is_sparse(a) ? b : a;
-  if (number.dim() != 0) refuse("mul", a, b);
+  if (number.dim() != 0) refuse_sparse("mul", a, b);
   return with_sparse_values(sparse, ops::mul(sparse_values(sparse), number));
 }
 Tensor div_sparse(const Tensor& a, const Tensor& b) {
-  if (!is_sparse(a) || is_sparse(b) || b.dim() != 0) refuse("div", a, b);
+  if (!is_sparse(a) || is_sparse(b) || b.dim() != 0) refuse_sparse("div", a, b);
   return with_sparse_values(a, ops::div(sparse_values(a), b));
 }
 Tensor neg_sparse(const Tensor& a) { return with_sparse_values(a, ops::neg(sparse_values(a))); }

@@ -18,7 +18,7 @@ constexpr bool gives_bool(Unary kind) {
 }
 constexpr bool needs_floating(Unary kind) { return kind >= Unary::kExp && kind < Unary::kIsNan; }
 
-struct Dtypes {
+struct UnaryDtypes {
   DType compute, kernel, result;
 };
 
@@ -26,7 +26,7 @@ constexpr bool changes_sign(Unary kind, DType dtype) {
   return (kind == Unary::kNeg || kind == Unary::kAbs) && compute_dtype(dtype) != dtype;
 }
 
-Dtypes dtypes_for(Unary kind, const Tensor& a) {
+UnaryDtypes dtypes_for(Unary kind, const Tensor& a) {
   DType dtype = a.dtype();
   if (kind == Unary::kLogicalNot) return {DType::kBool, DType::kBool, DType::kBool};
   if (needs_floating(kind) && !is_floating(dtype) && !is_complex(dtype)) dtype = default_dtype();
@@ -49,7 +49,7 @@ void change_sign(void* out, const void* const* in, std::int64_t count, const dou
   for (std::int64_t i = 0; i < count; ++i)
     result[i] = static_cast<std::uint16_t>(kClear ? bits[i] & 0x7fff : bits[i] ^ 0x8000);
 }
-ElementwisePlan plan_for(Unary kind, const Dtypes& dtypes, const double* numbers) {
+ElementwisePlan plan_for(Unary kind, const UnaryDtypes& dtypes, const double* numbers) {
   ElementwisePlan plan;
   plan.function = changes_sign(kind, dtypes.compute)
                       ? (kind == Unary::kAbs ? &change_sign<true> : &change_sign<false>)
@@ -84,7 +84,7 @@ const char* unary_name(Unary kind) {
 
 Tensor detail::unary(Unary kind, const Tensor& a, const UnaryNumbers& numbers) {
   const Device device = device_to_offer(unary_name(kind), {&a});
-  const Dtypes dtypes = dtypes_for(kind, a);
+  const UnaryDtypes dtypes = dtypes_for(kind, a);
   const double plain[2] = {numbers.first, numbers.second};
   const ElementwisePlan plan = plan_for(kind, dtypes, plain);
   Tensor out = elementwise_result(a.sizes(), dtypes.result, device, {&a});
@@ -95,7 +95,7 @@ Tensor detail::unary(Unary kind, const Tensor& a, const UnaryNumbers& numbers) {
 const Tensor& detail::unary_into(Unary kind, const Tensor& out, const Tensor& a,
                                  const UnaryNumbers& numbers) {
   const Device device = device_to_offer(unary_name(kind), {&a});
-  const Dtypes dtypes = dtypes_for(kind, a);
+  const UnaryDtypes dtypes = dtypes_for(kind, a);
   const double plain[2] = {numbers.first, numbers.second};
   const ElementwisePlan plan = plan_for(kind, dtypes, plain);
   check_out(unary_name(kind), out, a.sizes(), dtypes.result, device);

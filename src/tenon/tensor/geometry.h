@@ -82,6 +82,9 @@ inline std::int64_t wrap_dim(std::int64_t dim, std::int64_t ndim, const char* wh
   return dim < 0 ? dim + range : dim;
 }
 
+// Of a wrapped dimension.
+inline std::size_t as_index(std::int64_t dim) { return static_cast<std::size_t>(dim); }
+
 // Writes `sizes` with its one -1, if any, replaced so that the product is `numel`. Throws
 // InvalidArgument showing both. Requires: room for sizes.size() values.
 void infer_sizes(IntList sizes, std::int64_t numel, std::int64_t* result);

@@ -24,13 +24,13 @@ namespace {
 thread_local std::shared_ptr<MetaMemory::Books> counting;
 
 // The context of a storage's block.
-struct Entry {
+struct MetaEntry {
   std::shared_ptr<MetaMemory::Books> books;
   std::size_t storage;
 };
 
 void end(void* context) {
-  const std::unique_ptr<Entry> entry(static_cast<Entry*>(context));
+  const std::unique_ptr<MetaEntry> entry(static_cast<MetaEntry*>(context));
   const std::lock_guard lock(entry->books->mutex);
   entry->books->events.push_back({entry->storage, true});
 }
@@ -71,14 +71,14 @@ std::int64_t MetaMemory::peak(const std::map<std::string, std::int64_t>& sizes) 
 DataPtr detail::meta_block(const SymInt& size_bytes, Device device) {
   if (counting == nullptr) return DataPtr(device);
   const std::lock_guard lock(counting->mutex);
-  auto entry = std::make_unique<Entry>(Entry{counting, counting->sizes.size()});
+  auto entry = std::make_unique<MetaEntry>(MetaEntry{counting, counting->sizes.size()});
   counting->sizes.push_back(size_bytes);
   counting->events.push_back({entry->storage, false});
   return DataPtr(nullptr, entry.release(), &end, device);
 }
 
 void detail::meta_block_resized(const DataPtr& block, const SymInt& size_bytes) {
-  const auto* entry = block.cast_context<Entry>(&end);
+  const auto* entry = block.cast_context<MetaEntry>(&end);
   if (entry == nullptr) return;
   const std::lock_guard lock(entry->books->mutex);
   entry->books->sizes[entry->storage] = size_bytes;

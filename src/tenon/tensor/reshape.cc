@@ -13,8 +13,6 @@
 namespace tenon {
 namespace {
 
-std::size_t at(std::int64_t wrapped) { return static_cast<std::size_t>(wrapped); }
-
 void check_ndim(IntList sizes) {
   if (sizes.size() > kMaxDims) [[unlikely]]
     throw InvalidArgument(
@@ -103,8 +101,8 @@ Tensor Tensor::view_dtype(DType wanted) const {
 }
 
 Tensor Tensor::flatten(std::int64_t start_dim, std::int64_t end_dim) const {
-  const std::size_t first = at(wrap_dim(start_dim, dim(), "flatten"));
-  const std::size_t last = at(wrap_dim(end_dim, dim(), "flatten"));
+  const std::size_t first = as_index(wrap_dim(start_dim, dim(), "flatten"));
+  const std::size_t last = as_index(wrap_dim(end_dim, dim(), "flatten"));
   if (first > last)
     throw InvalidArgument(fmt::format("flatten: dimension {} comes after {} in shape {}", start_dim,
                                       end_dim, to_string(sizes())));
@@ -113,15 +111,15 @@ Tensor Tensor::flatten(std::int64_t start_dim, std::int64_t end_dim) const {
   DimVector joined;
   for (std::size_t d = 0; d < first; ++d) joined.push_back(sizes()[d]);
   joined.push_back(numel_of(IntList(sizes().data() + first, last - first + 1)));
-  for (std::size_t d = last + 1; d < at(dim()); ++d) joined.push_back(sizes()[d]);
+  for (std::size_t d = last + 1; d < as_index(dim()); ++d) joined.push_back(sizes()[d]);
   return reshape(joined);
 }
 
 Tensor Tensor::unflatten(std::int64_t dim, IntList sizes) const {
-  const std::size_t d = at(wrap_dim(dim, this->dim(), "unflatten"));
+  const std::size_t d = as_index(wrap_dim(dim, this->dim(), "unflatten"));
   const DimVector parts = infer_sizes(sizes, size(dim));
   DimVector wanted;
-  for (std::size_t i = 0; i < at(this->dim()); ++i) {
+  for (std::size_t i = 0; i < as_index(this->dim()); ++i) {
     if (i != d)
       wanted.push_back(this->sizes()[i]);
     else
@@ -231,7 +229,7 @@ std::vector<Tensor> Tensor::chunk(std::int64_t chunks, std::int64_t dim) const {
     throw InvalidArgument(fmt::format("chunk: {} chunks; there must be at least 1", chunks));
   const std::int64_t length = size(cut_dim(*this, dim, "chunk"));
   // As many pieces as asked for, even where each is empty.
-  if (length == 0) return split(DimVector(at(chunks), 0), dim);
+  if (length == 0) return split(DimVector(as_index(chunks), 0), dim);
   return split((length + chunks - 1) / chunks, dim);
 }
 

@@ -12,13 +12,11 @@
 namespace tenon {
 namespace {
 
-std::size_t at(std::int64_t wrapped) { return static_cast<std::size_t>(wrapped); }
-
 // A dimension of a tensor that must have one.
 inline std::size_t existing_dim(const Tensor& t, std::int64_t dim, const char* what) {
   if (t.dim() == 0)
     throw InvalidArgument(fmt::format("{}: a 0-d tensor has no dimension {}", what, dim));
-  return at(wrap_dim(dim, t.dim(), what));
+  return as_index(wrap_dim(dim, t.dim(), what));
 }
 
 // Plain loops for few dimensions: the library's copy would be a call for each list.
@@ -168,8 +166,8 @@ Tensor Tensor::select(std::int64_t dim, std::int64_t index) const {
 Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
   if (layout() != Layout::kStrided) [[unlikely]]
     return transpose_sparse(*this, dim0, dim1);
-  const std::size_t a = at(wrap_dim(dim0, dim(), "transpose"));
-  const std::size_t b = at(wrap_dim(dim1, dim(), "transpose"));
+  const std::size_t a = as_index(wrap_dim(dim0, dim(), "transpose"));
+  const std::size_t b = as_index(wrap_dim(dim1, dim(), "transpose"));
   if (a == b) return alias();
   const auto swap = [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
     std::swap(shape.size_at(a), shape.size_at(b));
@@ -177,7 +175,7 @@ Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
   };
   if (!impl_->is_followed()) [[likely]]
     return make_view([](IntList) { return ViewInfo{}; }, swap);
-  DimVector order(at(dim()));
+  DimVector order(as_index(dim()));
   for (std::size_t d = 0; d < order.size(); ++d) order[d] = static_cast<std::int64_t>(d);
   std::swap(order[a], order[b]);
   return make_view([&](IntList) { return ViewInfo{ViewInfo::Kind::kPermute, order}; }, swap);
@@ -191,7 +189,7 @@ Tensor Tensor::t() const {
 }
 
 Tensor Tensor::permute(IntList order) const {
-  const std::size_t ndim = at(dim());
+  const std::size_t ndim = as_index(dim());
   const auto refuse = [&] {
     return InvalidArgument(fmt::format("permute: {} is no order of the dimensions of shape {}",
                                        to_string(order), to_string(sizes())));
@@ -212,14 +210,14 @@ Tensor Tensor::permute(IntList order) const {
       },
       [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
         for (std::size_t d = 0; d < ndim; ++d) {
-          shape.size_at(d) = old.size_at(at(wrapped[d]));
-          shape.stride_at(d) = old.stride_at(at(wrapped[d]));
+          shape.size_at(d) = old.size_at(as_index(wrapped[d]));
+          shape.stride_at(d) = old.stride_at(as_index(wrapped[d]));
         }
       });
 }
 
 Tensor Tensor::movedim(IntList source, IntList destination) const {
-  const std::size_t ndim = at(dim());
+  const std::size_t ndim = as_index(dim());
   const auto refuse = [&] {
     return InvalidArgument(
         fmt::format("movedim: {} to {} of shape {}: as many of each, and no dimension twice",
@@ -229,8 +227,8 @@ Tensor Tensor::movedim(IntList source, IntList destination) const {
   DimVector order(ndim, -1);
   std::uint64_t moved = 0;
   for (std::size_t i = 0; i < source.size(); ++i) {
-    const std::size_t from = at(wrap_dim(source[i], dim(), "movedim"));
-    const std::size_t to = at(wrap_dim(destination[i], dim(), "movedim"));
+    const std::size_t from = as_index(wrap_dim(source[i], dim(), "movedim"));
+    const std::size_t to = as_index(wrap_dim(destination[i], dim(), "movedim"));
     if (ndim == 0) return alias();
     if (order[to] != -1 || ((moved >> from) & 1) != 0) throw refuse();
     order[to] = static_cast<std::int64_t>(from);
@@ -246,8 +244,8 @@ Tensor Tensor::movedim(IntList source, IntList destination) const {
 }
 
 Tensor Tensor::unsqueeze(std::int64_t dim) const {
-  const std::size_t ndim = at(this->dim());
-  const std::size_t d = at(wrap_dim(dim, this->dim() + 1, "unsqueeze"));
+  const std::size_t ndim = as_index(this->dim());
+  const std::size_t d = as_index(wrap_dim(dim, this->dim() + 1, "unsqueeze"));
   if (ndim == kMaxDims)
     throw InvalidArgument(fmt::format("unsqueeze: a tensor has at most {} dimensions", kMaxDims));
   return make_view(
@@ -269,7 +267,7 @@ Tensor Tensor::unsqueeze(std::int64_t dim) const {
 }
 
 Tensor Tensor::squeeze(std::int64_t dim) const {
-  const std::size_t d = at(wrap_dim(dim, this->dim(), "squeeze"));
+  const std::size_t d = as_index(wrap_dim(dim, this->dim(), "squeeze"));
   if (this->dim() == 0 || sizes()[d] != 1) return alias();
   const SizesAndStrides& old = impl_->sizes_and_strides();
   return make_view_of(
@@ -286,7 +284,7 @@ Tensor Tensor::squeeze(std::int64_t dim) const {
 Tensor Tensor::squeeze() const {
   DimVector kept_sizes;
   DimVector kept_strides;
-  for (std::size_t d = 0; d < at(dim()); ++d) {
+  for (std::size_t d = 0; d < as_index(dim()); ++d) {
     if (sizes()[d] == 1) continue;
     kept_sizes.push_back(sizes()[d]);
     kept_strides.push_back(strides()[d]);
@@ -375,7 +373,7 @@ Tensor Tensor::diagonal(std::int64_t offset, std::int64_t dim1, std::int64_t dim
 
 Tensor Tensor::unfold(std::int64_t dim, std::int64_t size, std::int64_t step) const {
   const std::size_t d = existing_dim(*this, dim, "unfold");
-  const std::size_t dim_count = at(this->dim());
+  const std::size_t dim_count = as_index(this->dim());
   const std::int64_t old = sizes()[d];
   if (size < 0 || size > old || step <= 0)
     throw InvalidArgument(fmt::format(

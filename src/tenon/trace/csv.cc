@@ -30,7 +30,6 @@ constexpr std::array<std::string_view, kNeeded> kNeededColumns = {"time_us", "op
 constexpr std::array kMarks = {MarkKind::kSleepToHost, MarkKind::kSleepDropped, MarkKind::kWake};
 constexpr std::array kMarkOps = {"sleep_to_host", "sleep_dropped", "wake"};
 constexpr int kIgnored = -1;
-constexpr std::size_t kMaxDevices = 1024;
 constexpr std::int64_t kMaxTimeUs = std::int64_t{1} << 53;  // 285 years
 
 // A name as a field: without what would end the field or the line.
@@ -187,8 +186,8 @@ class CsvReader {
     if (name.find('\r') != std::string_view::npos) return part_of(field_of(name));
     for (last_part_ = 0; last_part_ < parts_.size(); ++last_part_)
       if (parts_[last_part_].name == name) return parts_[last_part_];
-    if (parts_.size() == kMaxDevices)
-      fail(name, fmt::format("more than {} devices", kMaxDevices));
+    if (parts_.size() == kMaxTraceDevices)
+      fail(name, fmt::format("more than {} devices", kMaxTraceDevices));
     parts_.push_back({std::string(name), std::make_unique<TraceBuilder>(trace_name(path_)), 0});
     return parts_.back();
   }

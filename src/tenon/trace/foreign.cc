@@ -38,24 +38,24 @@ constexpr std::string_view kSanitizer =
 
 enum Wire : std::uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
-struct Field {
+struct ProtoField {
   std::uint64_t number;
   Wire wire;
   std::string_view bytes;  // of kBytes
 };
 
 // The fields of a message of Protocol Buffers, in order.
-class Fields {
+class ProtoFields {
  public:
-  explicit Fields(std::string_view left) : left_(left) {}
+  explicit ProtoFields(std::string_view left) : left_(left) {}
 
   // Nothing at the end, and where the bytes are no such message.
-  std::optional<Field> next() {
+  std::optional<ProtoField> next() {
     if (left_.empty()) return std::nullopt;
     sound_ = false;
     const std::optional<std::uint64_t> tag = varint();
     if (!tag || *tag >> 3 == 0) return std::nullopt;
-    Field field = {*tag >> 3, static_cast<Wire>(*tag & 7), {}};
+    ProtoField field = {*tag >> 3, static_cast<Wire>(*tag & 7), {}};
     std::optional<std::uint64_t> size;
     switch (field.wire) {
       case kVarint: size = varint() ? std::optional<std::uint64_t>(0) : std::nullopt; break;
@@ -93,8 +93,8 @@ class Fields {
 bool is_pprof(std::string_view bytes) {
   constexpr std::uint64_t kSampleType = 1, kText = 6, kComment = 13, kLast = 15;
   bool has_type = false, has_text = false;
-  Fields fields(bytes);
-  while (const std::optional<Field> field = fields.next()) {
+  ProtoFields fields(bytes);
+  while (const std::optional<ProtoField> field = fields.next()) {
     const bool text_or_message = field->wire == kBytes;
     if (field->number > kLast) return false;
     if (text_or_message != (field->number <= kText) && field->number != kComment) return false;
@@ -109,12 +109,12 @@ bool is_pprof(std::string_view bytes) {
 bool is_xplane(std::string_view bytes) {
   constexpr std::uint64_t kPlane = 1, kPlaneName = 2, kLast = 4;
   bool named = false;
-  Fields fields(bytes);
-  while (const std::optional<Field> field = fields.next()) {
+  ProtoFields fields(bytes);
+  while (const std::optional<ProtoField> field = fields.next()) {
     if (field->number > kLast || field->wire != kBytes) return false;
     if (field->number != kPlane || named) continue;
-    Fields plane(field->bytes);
-    while (const std::optional<Field> part = plane.next())
+    ProtoFields plane(field->bytes);
+    while (const std::optional<ProtoField> part = plane.next())
       if (part->number == kPlaneName && part->wire == kBytes)
         named = named || part->bytes.starts_with("/host:") || part->bytes.starts_with("/device:");
   }

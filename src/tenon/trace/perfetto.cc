@@ -23,7 +23,7 @@ std::string json_string(std::string_view text) {
   return out + '"';
 }
 
-class Writer {
+class PerfettoWriter {
  public:
   std::string write(std::span<const Trace> traces) {
     out_ += "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
@@ -151,6 +151,8 @@ class Writer {
 
 }  // namespace
 
-std::string format_perfetto(std::span<const Trace> traces) { return Writer().write(traces); }
+std::string format_perfetto(std::span<const Trace> traces) {
+  return PerfettoWriter().write(traces);
+}
 
 }  // namespace tenon

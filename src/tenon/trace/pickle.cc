@@ -19,7 +19,6 @@ namespace {
 // Deeper than any snapshot by far; Python's own pickler gives up at about 1000 levels.
 constexpr std::size_t kMaxDepth = 10'000;
 constexpr int kNewestProtocol = 5;
-constexpr std::size_t kReportEvery = std::size_t{4} << 20;
 }  // namespace
 
 std::string_view pickle_kind_name(PickleValue::Kind kind) {
@@ -67,7 +66,7 @@ class PickleReader {
       start_ = at_;
       if (sink_ != nullptr && at_ >= next_report_) {
         sink_->passed(at_, /*first_time=*/false);
-        next_report_ = at_ + kReportEvery;
+        next_report_ = at_ + kPickleReportBytes;
       }
       if (at_ == bytes_.size()) fail("the file ends before the pickle does: it is truncated");
       const auto opcode = static_cast<std::uint8_t>(bytes_[at_++]);

@@ -7,8 +7,6 @@
 namespace tenon {
 namespace {
 
-constexpr std::size_t kReportEvery = std::size_t{4} << 20;
-
 std::uint64_t little_endian(const char* bytes, int width) {
   std::uint64_t value = 0;
   for (int i = width; i-- > 0;) value = value << 8 | static_cast<std::uint8_t>(bytes[i]);
@@ -59,11 +57,11 @@ constexpr std::array<Shape, 256> kShapes = [] {
 
 PickleUses::PickleUses(std::string_view bytes, const std::function<void(std::size_t)>& passed) {
   std::size_t at = 0;
-  std::size_t next_report = kReportEvery;
+  std::size_t next_report = kPickleReportBytes;
   while (at < bytes.size()) {
     if (at >= next_report && passed) {
       passed(at);
-      next_report = at + kReportEvery;
+      next_report = at + kPickleReportBytes;
     }
     const auto opcode = static_cast<std::uint8_t>(bytes[at++]);
     if (opcode == pickle::kStop || opcode == 0) break;  // 0: none; a sparse file has terabytes

@@ -9,6 +9,9 @@
 
 namespace tenon {
 
+// How often readers of a pickle report where they are.
+inline constexpr std::size_t kPickleReportBytes = std::size_t{4} << 20;
+
 // Picklers number every container and string, and refer back to few of them. One quick pass over
 // the opcodes finds those, so that a reader keeps these alone: a bit for each number, and a place
 // among those that are used. Whatever stops the pass stops the reader too, with a message; so it

@@ -26,33 +26,34 @@ constexpr std::string_view kRecordInstead =
 
 enum class Content : std::uint8_t { kUnknown, kProfile, kSnapshot };
 
-enum class Field : std::uint8_t {
+enum class ProfileField : std::uint8_t {
   kOther, kName, kCategory, kPhase, kTime, kDuration, kProcess, kThread, kArguments,
   kBytes, kAddress, kDeviceType, kDeviceId, kAllocated, kReserved
 };
 
-Field field_named(std::string_view key) {
-  static constexpr std::pair<std::string_view, Field> kFields[] = {
-      {"name", Field::kName}, {"cat", Field::kCategory},  {"ph", Field::kPhase},
-      {"ts", Field::kTime},   {"dur", Field::kDuration},  {"pid", Field::kProcess},
-      {"tid", Field::kThread}, {"args", Field::kArguments}};
+ProfileField field_named(std::string_view key) {
+  static constexpr std::pair<std::string_view, ProfileField> kFields[] = {
+      {"name", ProfileField::kName},    {"cat", ProfileField::kCategory},
+      {"ph", ProfileField::kPhase},     {"ts", ProfileField::kTime},
+      {"dur", ProfileField::kDuration}, {"pid", ProfileField::kProcess},
+      {"tid", ProfileField::kThread},   {"args", ProfileField::kArguments}};
   for (const auto& [name, field] : kFields)
     if (name == key) return field;
-  return Field::kOther;
+  return ProfileField::kOther;
 }
 
-Field argument_named(std::string_view key) {
-  static constexpr std::pair<std::string_view, Field> kArguments[] = {
-      {"Bytes", Field::kBytes},           {"Addr", Field::kAddress},
-      {"Device Type", Field::kDeviceType}, {"Device Id", Field::kDeviceId},
-      {"Total Allocated", Field::kAllocated}, {"Total Reserved", Field::kReserved}};
+ProfileField argument_named(std::string_view key) {
+  static constexpr std::pair<std::string_view, ProfileField> kArguments[] = {
+      {"Bytes", ProfileField::kBytes},           {"Addr", ProfileField::kAddress},
+      {"Device Type", ProfileField::kDeviceType}, {"Device Id", ProfileField::kDeviceId},
+      {"Total Allocated", ProfileField::kAllocated}, {"Total Reserved", ProfileField::kReserved}};
   for (const auto& [name, field] : kArguments)
     if (name == key) return field;
-  return Field::kOther;
+  return ProfileField::kOther;
 }
 
 // One object of traceEvents.
-struct Event {
+struct ProfileEvent {
   std::string name;
   std::string category;
   std::string phase;
@@ -106,9 +107,9 @@ class ProfileReader final : public JsonReader {
   bool key(std::string& name) override {
     if (depth_ == event_depth_) {
       field_ = field_named(name);
-      if (field_ != Field::kOther) content_ = Content::kProfile;
+      if (field_ != ProfileField::kOther) content_ = Content::kProfile;
     } else if (depth_ == event_depth_ + 1 && event_depth_ != 0) {
-      argument_ = field_ == Field::kArguments ? argument_named(name) : Field::kOther;
+      argument_ = field_ == ProfileField::kArguments ? argument_named(name) : ProfileField::kOther;
     }
     if (depth_ == 1) {
       root_key_ = name.substr(0, kLongestKey);
@@ -131,18 +132,18 @@ class ProfileReader final : public JsonReader {
   }
   bool number_float(double value, const std::string& /*digits*/) override {
     if (depth_ != event_depth_) return true;
-    if (field_ == Field::kTime) event_.time_us = value;
-    if (field_ == Field::kDuration) event_.duration_us = value;
+    if (field_ == ProfileField::kTime) event_.time_us = value;
+    if (field_ == ProfileField::kDuration) event_.duration_us = value;
     return true;
   }
   bool string(std::string& value) override {
     if (depth_ != event_depth_) return true;
     switch (field_) {
-      case Field::kName: event_.name = std::move(value); break;
-      case Field::kCategory: event_.category = std::move(value); break;
-      case Field::kPhase: event_.phase = std::move(value); break;
-      case Field::kProcess: event_.process = number_of(value); break;
-      case Field::kThread: event_.thread = number_of(value); break;
+      case ProfileField::kName: event_.name = std::move(value); break;
+      case ProfileField::kCategory: event_.category = std::move(value); break;
+      case ProfileField::kPhase: event_.phase = std::move(value); break;
+      case ProfileField::kProcess: event_.process = number_of(value); break;
+      case ProfileField::kThread: event_.thread = number_of(value); break;
       default: break;
     }
     return true;
@@ -156,20 +157,20 @@ class ProfileReader final : public JsonReader {
   void set_integer(std::int64_t value, std::uint64_t bits) {
     if (depth_ == event_depth_) {
       switch (field_) {
-        case Field::kTime: event_.time_us = static_cast<double>(value); break;
-        case Field::kDuration: event_.duration_us = static_cast<double>(value); break;
-        case Field::kProcess: event_.process = value; break;
-        case Field::kThread: event_.thread = value; break;
+        case ProfileField::kTime: event_.time_us = static_cast<double>(value); break;
+        case ProfileField::kDuration: event_.duration_us = static_cast<double>(value); break;
+        case ProfileField::kProcess: event_.process = value; break;
+        case ProfileField::kThread: event_.thread = value; break;
         default: break;
       }
-    } else if (depth_ == event_depth_ + 1 && field_ == Field::kArguments) {
+    } else if (depth_ == event_depth_ + 1 && field_ == ProfileField::kArguments) {
       switch (argument_) {
-        case Field::kBytes: event_.bytes = value; break;
-        case Field::kAddress: event_.address = bits; break;
-        case Field::kDeviceType: event_.device_type = value; break;
-        case Field::kDeviceId: event_.device_id = value; break;
-        case Field::kAllocated: event_.allocated = bits; break;
-        case Field::kReserved: event_.reserved = bits; break;
+        case ProfileField::kBytes: event_.bytes = value; break;
+        case ProfileField::kAddress: event_.address = bits; break;
+        case ProfileField::kDeviceType: event_.device_type = value; break;
+        case ProfileField::kDeviceId: event_.device_id = value; break;
+        case ProfileField::kAllocated: event_.allocated = bits; break;
+        case ProfileField::kReserved: event_.reserved = bits; break;
         default: break;
       }
     }
@@ -180,13 +181,13 @@ class ProfileReader final : public JsonReader {
         named_.try_emplace(name, -1 - static_cast<std::int64_t>(named_.size()));
     return found->second;
   }
-  std::uint32_t thread_of(const Event& event) {
+  std::uint32_t thread_of(const ProfileEvent& event) {
     const auto [found, fresh] = threads_.try_emplace({event.process, event.thread},
                                                      static_cast<std::uint32_t>(threads_.size()));
     return found->second;
   }
 
-  void take(const Event& event) {
+  void take(const ProfileEvent& event) {
     const bool failed = event.name == "[OutOfMemory]";
     if (event.name == "[memory]" || failed) {
       if (!event.bytes || *event.bytes == 0) return;
@@ -201,7 +202,7 @@ class ProfileReader final : public JsonReader {
       take_span(event);
     }
   }
-  void take_span(const Event& event) {
+  void take_span(const ProfileEvent& event) {
     const bool phase = event.category == "user_annotation";
     std::uint32_t what = 0;
     if (phase) {
@@ -236,9 +237,9 @@ class ProfileReader final : public JsonReader {
   std::size_t depth_ = 0;
   std::size_t event_depth_ = 0;  // of the objects of traceEvents; 0: outside
   std::string root_key_;
-  Field field_ = Field::kOther;
-  Field argument_ = Field::kOther;
-  Event event_;
+  ProfileField field_ = ProfileField::kOther;
+  ProfileField argument_ = ProfileField::kOther;
+  ProfileEvent event_;
   ProfileEvents events_;
   std::map<std::string, std::int64_t> named_;
   std::map<std::pair<std::int64_t, std::int64_t>, std::uint32_t> threads_;

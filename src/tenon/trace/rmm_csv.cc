@@ -15,7 +15,6 @@
 namespace tenon {
 namespace {
 
-enum Field { kThread, kTime, kAction, kPointer, kSize, kStream, kFields };
 constexpr std::int64_t kSecondUs = 1'000'000;
 constexpr std::int64_t kDayUs = 24 * 3600 * kSecondUs;
 
@@ -41,6 +40,7 @@ class RmmReader {
   }
 
  private:
+  enum Field { kThread, kTime, kAction, kPointer, kSize, kStream, kFields };
   using Fields = std::array<std::string_view, kFields>;
 
   void read_line() {

@@ -19,7 +19,6 @@ namespace {
 constexpr std::string_view kSegment = "a segment";
 constexpr std::string_view kBlock = "a block";
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
-constexpr std::size_t kMaxDevices = 1024;
 constexpr std::size_t kMaxPoolText = 64;  // "(0, 0)" in files of PyTorch
 
 // Segments, entries and annotations are taken while the pickle is read. What is left in the
@@ -123,8 +122,8 @@ class SnapshotReader : private PickleSink {
   }
 
   SnapshotDevice& device(std::size_t index) {
-    if (index >= kMaxDevices)
-      fields_.fail(fmt::format("device_traces holds more than {} devices", kMaxDevices));
+    if (index >= kMaxTraceDevices)
+      fields_.fail(fmt::format("device_traces holds more than {} devices", kMaxTraceDevices));
     while (devices_.size() <= index) {
       devices_.push_back(std::make_unique<SnapshotDevice>(fields_, snapshot_.figures, path_,
                                                           devices_.size()));

@@ -58,6 +58,13 @@ struct SnapshotSegment {
   bool expandable = false;
   std::string pool = {};  // "(0, 0)"; other pools belong to graphs or to the program
   std::vector<SnapshotBlock> blocks = {};
+
+  // A free block between the addresses, if there is room.
+  void add_free(std::uint64_t begin, std::uint64_t end) {
+    if (begin < end)
+      blocks.push_back(
+          {.address = begin, .size_bytes = end - begin, .state = BlockState::kInactive});
+  }
 };
 
 // A file of torch.cuda.memory._dump_snapshot.

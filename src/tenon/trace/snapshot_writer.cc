@@ -43,14 +43,6 @@ std::vector<std::uint64_t> made_up_addresses(const Trace& trace) {
   return addresses;
 }
 
-SnapshotBlock free_block(std::uint64_t address, std::uint64_t size_bytes) {
-  SnapshotBlock block;
-  block.address = address;
-  block.size_bytes = size_bytes;
-  block.state = BlockState::kInactive;
-  return block;
-}
-
 // A trace, with addresses and segments, made up where it has none.
 class Complete {
  public:
@@ -120,11 +112,11 @@ class Complete {
     for (auto block = live.lower_bound(at); block != live.end(); ++block) {
       if (block->first >= end_of(segment)) break;
       if (block->first < at) continue;
-      if (block->first > at) segment.blocks.push_back(free_block(at, block->first - at));
+      segment.add_free(at, block->first);
       segment.blocks.push_back(block->second);
       at = block->first + block->second.size_bytes;
     }
-    if (at < end_of(segment)) segment.blocks.push_back(free_block(at, end_of(segment) - at));
+    segment.add_free(at, end_of(segment));
   }
 
   const Trace& trace_;
@@ -133,9 +125,9 @@ class Complete {
   bool made_up_ = false;
 };
 
-class Writer {
+class SnapshotWriter {
  public:
-  Writer(std::span<const Trace> traces, const std::vector<SnapshotSegment>& segments) {
+  SnapshotWriter(std::span<const Trace> traces, const std::vector<SnapshotSegment>& segments) {
     // Each trace at its device's place, if that is free.
     for (const Trace& trace : traces) {
       std::size_t place = trace.device < 64 ? trace.device : 0;
@@ -342,7 +334,7 @@ class Writer {
 
 std::string format_snapshot(std::span<const Trace> traces,
                             const std::vector<SnapshotSegment>& segments) {
-  return Writer(traces, segments).write();
+  return SnapshotWriter(traces, segments).write();
 }
 
 }  // namespace tenon

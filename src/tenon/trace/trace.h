@@ -74,6 +74,9 @@ struct TraceMark {
   static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
 };
 
+// A file that names more devices is refused.
+inline constexpr std::size_t kMaxTraceDevices = 1024;
+
 // One device's recording. A block whose memory sleeps takes none of the device's. It is freed just
 // before the mark of its sleep. Another block is allocated just after the mark of its waking, at
 // the same address. Readers check their input. So in every Trace a block is allocated once, freed

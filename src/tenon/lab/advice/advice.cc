@@ -27,7 +27,6 @@ constexpr std::uint64_t kWorthBytes = 16 * kMiB;
 // What each further setting must save, as a share of the live peak.
 constexpr double kPriceOfASetting = 0.002;
 
-constexpr std::uint64_t kNever = AdviceFigures::kNever;
 
 std::uint64_t largest(const SettingsFigures& figures, std::uint64_t AdviceFigures::* figure) {
   std::uint64_t most = 0;
@@ -37,7 +36,7 @@ std::uint64_t largest(const SettingsFigures& figures, std::uint64_t AdviceFigure
 
 bool is_worth_it(std::uint64_t with, std::uint64_t without) {
   if (with >= without) return false;
-  if (without == kNever) return true;
+  if (without == AdviceFigures::kNever) return true;
   const std::uint64_t saved = without - with;
   return saved >= kWorthBytes &&
          static_cast<double>(saved) >= kWorthShare * static_cast<double>(without);
@@ -86,7 +85,7 @@ class Adviser {
   }
 
   void measure_references() {
-    const std::vector<std::uint64_t> no_limits(programs_.size(), kNever - 1);
+    const std::vector<std::uint64_t> no_limits(programs_.size(), AdviceFigures::kNever - 1);
     std::vector<std::string> confs = {""};
     if (has_expandable()) confs.emplace_back(kExpandable);
     trials_.find_reserved(confs, no_limits);
@@ -105,8 +104,9 @@ class Adviser {
       const std::uint64_t replayed = advice_.recorded.programs[i].reserved_peak_bytes;
       // What PyTorch held does not include a request that failed.
       const std::uint64_t held =
-          programs_[i].failed ? kNever : programs_[i].recorded_peak_bytes.value_or(kNever);
-      limits_.push_back(std::min({replayed, held, kNever - 1}));
+          programs_[i].failed ? AdviceFigures::kNever
+                              : programs_[i].recorded_peak_bytes.value_or(AdviceFigures::kNever);
+      limits_.push_back(std::min({replayed, held, AdviceFigures::kNever - 1}));
       if (failed_in(programs_[i], options_.capacity_bytes)) {
         bool& fits = advice_.recorded.programs[i].fits.emplace(
             advice_.recorded.programs[i].fits.value_or(false));
@@ -125,7 +125,7 @@ class Adviser {
     }
     if (limited && advice_.recorded.fits()) return;
     // Where nothing fits yet, a low peak without a limit is not what counts.
-    if (limited) std::fill(limits_.begin(), limits_.end(), kNever - 1);
+    if (limited) std::fill(limits_.begin(), limits_.end(), AdviceFigures::kNever - 1);
     search();
     choose();
   }
@@ -274,10 +274,10 @@ class Adviser {
 // The least that PyTorch's allocator could have where a program failed on a full card; 0 where none
 // says.
 std::uint64_t room_of_failures(const std::vector<AdvisedProgram>& programs) {
-  std::uint64_t least = kNever;
+  std::uint64_t least = AdviceFigures::kNever;
   for (const AdvisedProgram& program : programs)
     if (program.room && !program.room->limited) least = std::min(least, program.room->bytes());
-  return least == kNever ? 0 : least;
+  return least == AdviceFigures::kNever ? 0 : least;
 }
 
 }  // namespace

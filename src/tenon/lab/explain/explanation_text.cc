@@ -11,18 +11,12 @@
 namespace tenon {
 namespace {
 
-std::string size(std::uint64_t bytes) { return format_byte_size(bytes); }
-
-std::string share(std::uint64_t part, std::uint64_t whole) {
-  if (whole == 0) return "-";
-  return fmt::format("{:.1f} %", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
-}
-
 std::string time(std::int64_t us) { return format_duration_ns(static_cast<double>(us) * 1000); }
 
-class Report {
+class ExplanationText {
  public:
-  Report(const Explanation& explanation, std::size_t rows) : all_(explanation), rows_(rows) {}
+  ExplanationText(const Explanation& explanation, std::size_t rows)
+      : all_(explanation), rows_(rows) {}
 
   std::string write() {
     line("{}", one_line(all_.path));
@@ -34,7 +28,7 @@ class Report {
     if (!all_.top_frames.empty()) {
       line("\nWho asked for most in all (bytes of every allocation)");
       for (const auto& [name, bytes] : all_.top_call_sites)
-        line("  {:>10}  {}", size(bytes), name);
+        line("  {:>10}  {}", format_byte_size(bytes), name);
     }
     if (!all_.notes.empty()) {
       line("\nNotes");
@@ -78,9 +72,10 @@ class Report {
     if (device.has_history) {
       write_peaks(device);
     } else {
-      line("\nLive when the snapshot was taken: {} ({} bytes)", size(device.live_peak.bytes),
-           grouped(device.live_peak.bytes));
-      if (device.reserved_known) line("Reserved then: {}", size(device.reserved_peak_bytes));
+      line("\nLive when the snapshot was taken: {} ({} bytes)",
+           format_byte_size(device.live_peak.bytes), grouped(device.live_peak.bytes));
+      if (device.reserved_known)
+        line("Reserved then: {}", format_byte_size(device.reserved_peak_bytes));
     }
     for (const OutOfMemoryReport& failure : device.failures) write_failure(failure);
     if (device.failure_count > device.failures.size())
@@ -99,16 +94,17 @@ class Report {
   }
 
   void write_peaks(const DeviceExplanation& device) {
-    line("\nLive peak: {} ({} bytes{}){}, at event {}", size(device.live_peak.bytes),
+    line("\nLive peak: {} ({} bytes{}){}, at event {}", format_byte_size(device.live_peak.bytes),
          grouped(device.live_peak.bytes),
          device.failures.empty() ? "" : ", without the failed request",
          after(device.live_peak.time_us), grouped(device.live_peak.events));
     if (device.early_blocks > 0)
       line("  of blocks that the recording saw allocated: {}; {} blocks are older",
-           size(device.traced_peak_bytes), grouped(device.early_blocks));
+           format_byte_size(device.traced_peak_bytes), grouped(device.early_blocks));
     if (device.reserved_known)
-      line("Reserved then: {}. Reserved peak: {}{}", size(device.reserved_at_peak_bytes),
-           size(device.reserved_peak_bytes), after(device.reserved_peak_us));
+      line("Reserved then: {}. Reserved peak: {}{}",
+           format_byte_size(device.reserved_at_peak_bytes),
+           format_byte_size(device.reserved_peak_bytes), after(device.reserved_peak_us));
   }
 
   void write_verdict(const Verdict& verdict) {
@@ -125,11 +121,11 @@ class Report {
     TextTable table({"by category", "bytes", "share", "blocks", "largest", "certain", "likely",
                      "guess"});
     for (const CategoryGroup& group : live.by_category)
-      table.add({group.name, size(group.bytes), share(group.bytes, live.bytes),
-                 grouped(group.blocks), size(group.largest_bytes),
-                 share(group.confidence_bytes[0], group.bytes),
-                 share(group.confidence_bytes[1], group.bytes),
-                 share(group.confidence_bytes[2], group.bytes)});
+      table.add({group.name, format_byte_size(group.bytes), format_share(group.bytes, live.bytes),
+                 grouped(group.blocks), format_byte_size(group.largest_bytes),
+                 format_share(group.confidence_bytes[0], group.bytes),
+                 format_share(group.confidence_bytes[1], group.bytes),
+                 format_share(group.confidence_bytes[2], group.bytes)});
     out_ += '\n' + table.format();
   }
 
@@ -137,8 +133,9 @@ class Report {
     if (groups.empty()) return;
     TextTable table({title, "bytes", "share", "blocks", "largest"});
     for (std::size_t i = 0; i < groups.size() && i < rows_; ++i)
-      table.add({groups[i].name, size(groups[i].bytes), share(groups[i].bytes, all),
-                 grouped(groups[i].blocks), size(groups[i].largest_bytes)});
+      table.add({groups[i].name, format_byte_size(groups[i].bytes),
+                 format_share(groups[i].bytes, all), grouped(groups[i].blocks),
+                 format_byte_size(groups[i].largest_bytes)});
     if (groups.size() > rows_) {
       std::uint64_t bytes = 0;
       std::uint64_t blocks = 0;
@@ -146,14 +143,15 @@ class Report {
         bytes += groups[i].bytes;
         blocks += groups[i].blocks;
       }
-      table.add({fmt::format("{} more", groups.size() - rows_), size(bytes), share(bytes, all),
-                 grouped(blocks), ""});
+      table.add({fmt::format("{} more", groups.size() - rows_), format_byte_size(bytes),
+                 format_share(bytes, all), grouped(blocks), ""});
     }
     out_ += '\n' + table.format();
   }
 
   void write_live(const LiveSet& live, const char* when) {
-    line("\nWhat was live {}: {} in {} blocks", when, size(live.bytes), grouped(live.blocks));
+    line("\nWhat was live {}: {} in {} blocks", when, format_byte_size(live.bytes),
+         grouped(live.blocks));
     if (live.blocks > 0) write_categories(live);
     write_groups("by call site", live.by_site, live.bytes);
     if (live.by_phase.size() > 1) write_groups("by phase of allocation", live.by_phase, live.bytes);
@@ -169,7 +167,8 @@ class Report {
     TextTable table(std::move(header));
     const auto row = [&](const char* name, auto&& value) {
       std::vector<std::string> cells = {name};
-      for (const MemoryAt& at : device.memory) cells.push_back(size(value(at.fragmentation)));
+      for (const MemoryAt& at : device.memory)
+        cells.push_back(format_byte_size(value(at.fragmentation)));
       table.add(std::move(cells));
     };
     using F = Fragmentation;
@@ -193,9 +192,9 @@ class Report {
     TextTable table({"tag", "times", "at most", "contents lost", timed_ ? "asleep for" : "",
                      "at the live peak", "at the end"});
     for (const TagSleep& tag : sleeps)
-      table.add({one_line(tag.tag), grouped(tag.times), size(tag.most_bytes),
-                 size(tag.dropped_bytes), timed_ ? time(tag.asleep_us) : "",
-                 size(tag.at_peak_bytes), size(tag.at_end_bytes)});
+      table.add({one_line(tag.tag), grouped(tag.times), format_byte_size(tag.most_bytes),
+                 format_byte_size(tag.dropped_bytes), timed_ ? time(tag.asleep_us) : "",
+                 format_byte_size(tag.at_peak_bytes), format_byte_size(tag.at_end_bytes)});
     out_ += table.format();
   }
 
@@ -208,13 +207,15 @@ class Report {
     if (report.stack.size() > 2 * rows_) line("    ... {} more", report.stack.size() - 2 * rows_);
     const Fragmentation& now = report.fragmentation;
     if (now.overhead_bytes() > 0)
-      line("  reserved and not requested: rounding {}, unsplit {}, holes {}, held by one block {}, "
-           "cached {}, other streams {}, other pools {}",
-           size(now.rounding_bytes), size(now.unsplit_bytes), size(now.hole_bytes),
-           size(now.held_bytes), size(now.cached_bytes), size(now.stranded_bytes),
-           size(now.other_pools_bytes));
+      line(
+          "  reserved and not requested: rounding {}, unsplit {}, holes {}, held by one block {}, "
+          "cached {}, other streams {}, other pools {}",
+          format_byte_size(now.rounding_bytes), format_byte_size(now.unsplit_bytes),
+          format_byte_size(now.hole_bytes), format_byte_size(now.held_bytes),
+          format_byte_size(now.cached_bytes), format_byte_size(now.stranded_bytes),
+          format_byte_size(now.other_pools_bytes));
     if (report.live.blocks > 0) {
-      line("  What was live then: {} in {} blocks", size(report.live.bytes),
+      line("  What was live then: {} in {} blocks", format_byte_size(report.live.bytes),
            grouped(report.live.blocks));
       write_categories(report.live);
       write_groups("by call site", report.live.by_site, report.live.bytes);
@@ -243,9 +244,9 @@ class Report {
     TextTable table({"suspected call site", "from", "to", "blocks", "per iteration"});
     for (std::size_t i = 0; i < growth.suspects.size() && i < rows_; ++i) {
       const GrowingSite& site = growth.suspects[i];
-      table.add({site.name, size(site.first_bytes), size(site.last_bytes),
+      table.add({site.name, format_byte_size(site.first_bytes), format_byte_size(site.last_bytes),
                  fmt::format("{} to {}", site.first_blocks, site.last_blocks),
-                 size(static_cast<std::uint64_t>(site.bytes_per_iteration))});
+                 format_byte_size(static_cast<std::uint64_t>(site.bytes_per_iteration))});
     }
     out_ += table.format();
   }
@@ -266,7 +267,7 @@ class Report {
 }  // namespace
 
 std::string explanation_text(const Explanation& explanation, std::size_t rows) {
-  return Report(explanation, rows).write();
+  return ExplanationText(explanation, rows).write();
 }
 
 }  // namespace tenon

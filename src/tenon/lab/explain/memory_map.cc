@@ -99,14 +99,6 @@ void undo(const TraceMark& mark, const Trace& trace, Ranges& ranges) {
   }
 }
 
-SnapshotBlock free_block(std::uint64_t address, std::uint64_t size_bytes) {
-  SnapshotBlock block;
-  block.address = address;
-  block.size_bytes = size_bytes;
-  block.state = BlockState::kInactive;
-  return block;
-}
-
 // What a block takes of the room up to its neighbour.
 std::uint64_t placed_bytes(const SnapshotSegment& segment, std::uint64_t requested_bytes,
                            std::uint64_t room_bytes, const CachingSettings& settings) {
@@ -124,14 +116,14 @@ void tile(SnapshotSegment& segment, const std::vector<SnapshotBlock>& live,
   for (std::size_t i = 0; i < live.size(); ++i) {
     SnapshotBlock block = live[i];
     if (block.address < at) continue;  // addresses that overlap: the earlier one stands
-    if (block.address > at) segment.blocks.push_back(free_block(at, block.address - at));
+    segment.add_free(at, block.address);
     const std::uint64_t next = i + 1 < live.size() ? std::min(end, live[i + 1].address) : end;
     block.size_bytes =
         placed_bytes(segment, block.requested_bytes, next - block.address, settings);
     at = block.address + block.size_bytes;
     segment.blocks.push_back(block);
   }
-  if (at < end) segment.blocks.push_back(free_block(at, end - at));
+  segment.add_free(at, end);
 }
 
 }  // namespace

@@ -12,9 +12,7 @@
 namespace tenon {
 namespace {
 
-constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
-
-std::string size(std::uint64_t bytes) { return format_byte_size(bytes); }
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;
 
 // The events up to the failure, and the request that failed.
 Trace with_request(const Trace& trace, const OutOfMemoryReport& report) {
@@ -62,7 +60,7 @@ void try_policies(const Trace& trace, OutOfMemoryReport& report) {
       const bool passes = fits(workload, setup);
       report.remedies.push_back(
           {trial.name, passes,
-           fmt::format("replayed with {} in all: {}", size(room),
+           fmt::format("replayed with {} in all: {}", format_byte_size(room),
                        passes ? "the request is served" : "runs out of memory too")});
     } catch (const std::bad_alloc&) {
       throw;  // this process has too little memory
@@ -83,72 +81,76 @@ void reckon(OutOfMemoryReport& report) {
   if (room > 0 || !limited)
     report.remedies.push_back(
         {"a smaller request", room > 0 && room < report.request_bytes,
-         fmt::format("{} {} would have passed, {} less", limited ? "one of" : "at most",
-                     size(room),
-                     size(report.request_bytes - std::min(room, report.request_bytes)))});
+         fmt::format(
+             "{} {} would have passed, {} less", limited ? "one of" : "at most",
+             format_byte_size(room),
+             format_byte_size(report.request_bytes - std::min(room, report.request_bytes)))});
   if (limited)
     report.remedies.push_back(
         {"a higher limit", true,
          fmt::format("{} would have held what PyTorch had and the new segment of {}",
-                     size(report.reserved_bytes + report.segment_bytes),
-                     size(report.segment_bytes))});
+                     format_byte_size(report.reserved_bytes + report.segment_bytes),
+                     format_byte_size(report.segment_bytes))});
   if (report.missing_bytes > 0) {
     report.remedies.push_back(
         {"less live memory", true,
          fmt::format("{} fewer live bytes are needed, whatever the allocator: a smaller batch, "
                      "checkpointing, freeing earlier",
-                     size(report.missing_bytes))});
+                     format_byte_size(report.missing_bytes))});
   } else if (report.device_free_bytes) {
     const std::uint64_t more = report.segment_bytes > *report.device_free_bytes
                                    ? report.segment_bytes - *report.device_free_bytes
                                    : 0;
     if (more > 0)
-      report.remedies.push_back({"more free memory on the device", true,
-                                 fmt::format("{} more would have held the new segment of {}",
-                                             size(more), size(report.segment_bytes))});
+      report.remedies.push_back(
+          {"more free memory on the device", true,
+           fmt::format("{} more would have held the new segment of {}", format_byte_size(more),
+                       format_byte_size(report.segment_bytes))});
   }
   for (const HeldSegment& held : now.held)
     if (held.total_bytes >= report.segment_bytes) {
       report.remedies.push_back(
           {"freeing one block", true,
-           fmt::format("a segment of {} is held by a single block of {}", size(held.total_bytes),
-                       size(held.block_bytes))});
+           fmt::format("a segment of {} is held by a single block of {}",
+                       format_byte_size(held.total_bytes), format_byte_size(held.block_bytes))});
       break;
     }
   if (now.stranded_bytes >= report.request_bytes && now.stranded_bytes > 0)
     report.remedies.push_back(
         {"one stream", true,
          fmt::format("{} are free on other streams, where this stream cannot use them",
-                     size(now.stranded_bytes))});
+                     format_byte_size(now.stranded_bytes))});
 }
 
 void say_why(OutOfMemoryReport& report) {
   const Fragmentation& now = report.fragmentation;
-  report.why.push_back(
-      fmt::format("{} were asked for on stream {}; {} were live and {} reserved", 
-                  size(report.request_bytes), report.stream, size(report.live_bytes),
-                  size(report.reserved_bytes)));
+  report.why.push_back(fmt::format("{} were asked for on stream {}; {} were live and {} reserved",
+                                   format_byte_size(report.request_bytes), report.stream,
+                                   format_byte_size(report.live_bytes),
+                                   format_byte_size(report.reserved_bytes)));
   if (now.free_bytes() > 0)
     report.why.push_back(fmt::format(
         "{} of the reserved were free, but the largest piece that this stream could use was {} "
         "(of {} pieces)",
-        size(now.free_bytes()), size(now.largest_free_bytes), now.free_blocks));
+        format_byte_size(now.free_bytes()), format_byte_size(now.largest_free_bytes),
+        now.free_blocks));
   if (report.device_free_bytes)
-    report.why.push_back(
-        fmt::format("a new segment of {} was needed, and the driver had {} left",
-                    size(report.segment_bytes), size(*report.device_free_bytes)));
+    report.why.push_back(fmt::format("a new segment of {} was needed, and the driver had {} left",
+                                     format_byte_size(report.segment_bytes),
+                                     format_byte_size(*report.device_free_bytes)));
   switch (report.reason) {
     case FailureReason::kLiveTooLarge:
       report.why.push_back(fmt::format(
           "live bytes and the request together exceed what there is ({}) by {}: no allocator "
           "could have served it",
-          size(report.capacity_bytes), size(report.missing_bytes)));
+          format_byte_size(report.capacity_bytes), format_byte_size(report.missing_bytes)));
       break;
     case FailureReason::kFragmented:
       report.why.push_back(fmt::format(
           "live bytes and the request together are {}, and there is room for {}: fragmentation "
           "failed the request",
-          size(report.live_bytes + report.request_bytes), size(report.capacity_bytes)));
+          format_byte_size(report.live_bytes + report.request_bytes),
+          format_byte_size(report.capacity_bytes)));
       break;
     case FailureReason::kLimited:
       report.why.emplace_back(
@@ -202,11 +204,11 @@ std::vector<OutOfMemoryReport> explain_failures(const TraceFacts& facts,
     OutOfMemoryReport report;
     report.time_us = mark.time_us;
     report.events = mark.event;
-    report.request_bytes = std::min(mark.size_bytes, kMaxBytes);
+    report.request_bytes = std::min(mark.size_bytes, kMostBytes);
     report.segment_bytes = settings.segment_size(settings.round_size(report.request_bytes));
     report.stream = mark.stream;
     report.site = mark.site;
-    if (mark.device_free_bytes < kMaxBytes) report.device_free_bytes = mark.device_free_bytes;
+    if (mark.device_free_bytes < kMostBytes) report.device_free_bytes = mark.device_free_bytes;
     report.live = live_set(facts, mark.event);
     report.live_bytes = report.live.bytes;
     if (mark.site != 0) report.call_site = facts.sites.name(facts.sites.group(mark.site));

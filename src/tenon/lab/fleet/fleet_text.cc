@@ -17,8 +17,6 @@ constexpr std::size_t kShownOutliers = 50;
 constexpr std::size_t kShownSettings = 8;
 constexpr std::size_t kShownWithoutHistory = 50;
 
-std::string size(std::uint64_t bytes) { return format_byte_size(bytes); }
-
 // Text from files in a cell or a line of Markdown: no markup, no end of the cell.
 std::string plain(std::string_view text) {
   std::string out;
@@ -86,14 +84,14 @@ class FleetWriter {
     for (const FleetFile& each : report_.files) bytes += each.bytes;
     line("# Fleet of {}", files_text(report_.files.size()));
     line("\n{}: {} explained, {} by replay too, {} without history, {} could not be read.",
-         size(bytes), grouped(found_.judged.size()), grouped(found_.replayed.size()),
+         format_byte_size(bytes), grouped(found_.judged.size()), grouped(found_.replayed.size()),
          grouped(found_.no_history.size()),
          grouped(found_.unread.size() + report_.left_out.size()));
     const char* no_history = verdict_state_name(Verdict::State::kNoHistory);
     for (const FleetCause& state : found_.states)
       line("- {}: {}, {} {} in all", state_text(state.name), files_text(state.files),
            state.name == no_history ? "live when they were taken:" : "live peaks of",
-           size(state.bytes));
+           format_byte_size(state.bytes));
   }
 
   void write_setting() {
@@ -123,12 +121,13 @@ class FleetWriter {
   }
 
   void add_setting(const std::string& title, const FleetSetting& setting) {
-    row({title, size(setting.total_bytes),
-         fmt::format("{} ({})", size(setting.most_bytes), name(setting.most_file)),
+    row({title, format_byte_size(setting.total_bytes),
+         fmt::format("{} ({})", format_byte_size(setting.most_bytes), name(setting.most_file)),
          grouped(setting.worse_files),
-         setting.worse_files == 0 ? "-"
-                                  : fmt::format("{} more ({})", size(setting.most_worse_bytes),
-                                                name(setting.most_worse_file))});
+         setting.worse_files == 0
+             ? "-"
+             : fmt::format("{} more ({})", format_byte_size(setting.most_worse_bytes),
+                           name(setting.most_worse_file))});
   }
 
   void write_outliers() {
@@ -147,7 +146,8 @@ class FleetWriter {
       const FleetOutlier& outlier = found_.outliers[i];
       const bool bytes = outlier.figure.ends_with("in bytes");
       const auto number = [&](double value) {
-        return bytes ? size(static_cast<std::uint64_t>(value)) : fmt::format("{:.3f}", value);
+        return bytes ? format_byte_size(static_cast<std::uint64_t>(value))
+                     : fmt::format("{:.3f}", value);
       };
       row({name(outlier.file), outlier.figure, number(outlier.value), number(outlier.median)});
     }
@@ -170,7 +170,7 @@ class FleetWriter {
     head({"cause", "files", "bytes"});
     const std::size_t shown = std::min(kShownCauses, list.size());
     for (std::size_t i = 0; i < shown; ++i)
-      row({plain(list[i].name), grouped(list[i].files), size(list[i].bytes)});
+      row({plain(list[i].name), grouped(list[i].files), format_byte_size(list[i].bytes)});
     if (shown < list.size()) line("\n... and {} more, in the JSON.", grouped(list.size() - shown));
   }
 
@@ -186,7 +186,7 @@ class FleetWriter {
          3);
     for (const std::size_t i : found_.judged) {
       const FileAnswer& answer = file(i).answer;
-      row({name(i), verdict_of(answer), cause_of(answer), size(answer.live_peak_bytes),
+      row({name(i), verdict_of(answer), cause_of(answer), format_byte_size(answer.live_peak_bytes),
            reserved_of(answer),
            !answer.replayed       ? "-"
            : answer.best_differs ? conf_text(answer.best_conf)
@@ -194,7 +194,7 @@ class FleetWriter {
                ? "as it ran, with a higher limit"
                : "as it ran",
            !answer.replayed ? "-"
-                            : size(answer.best_reserved_bytes) +
+                            : format_byte_size(answer.best_reserved_bytes) +
                                   (has_failed(answer) ? ", failed request served" : "")});
     }
   }
@@ -209,11 +209,11 @@ class FleetWriter {
   static std::string cause_of(const FileAnswer& answer) {
     if (answer.cause.empty()) return "-";
     if (answer.cause_bytes == 0) return plain(answer.cause);
-    return fmt::format("{}, {}", plain(answer.cause), size(answer.cause_bytes));
+    return fmt::format("{}, {}", plain(answer.cause), format_byte_size(answer.cause_bytes));
   }
   static std::string reserved_of(const FileAnswer& answer) {
-    if (answer.reserved_peak_bytes) return size(*answer.reserved_peak_bytes);
-    return answer.replayed ? "~ " + size(answer.recorded_reserved_bytes) : "-";
+    if (answer.reserved_peak_bytes) return format_byte_size(*answer.reserved_peak_bytes);
+    return answer.replayed ? "~ " + format_byte_size(answer.recorded_reserved_bytes) : "-";
   }
 
   void write_no_history() {
@@ -228,9 +228,9 @@ class FleetWriter {
     const std::size_t shown = std::min(kShownWithoutHistory, found_.no_history.size());
     for (std::size_t at = 0; at < shown; ++at) {
       const FileAnswer& answer = file(found_.no_history[at]).answer;
-      line("- {}: {} live{}", name(found_.no_history[at]), size(answer.live_peak_bytes),
+      line("- {}: {} live{}", name(found_.no_history[at]), format_byte_size(answer.live_peak_bytes),
            answer.reserved_peak_bytes
-               ? fmt::format(", {} reserved", size(*answer.reserved_peak_bytes))
+               ? fmt::format(", {} reserved", format_byte_size(*answer.reserved_peak_bytes))
                : "");
     }
     if (shown < found_.no_history.size())

@@ -7,7 +7,7 @@
 namespace tenon {
 namespace {
 
-constexpr Units kNever = std::numeric_limits<Units>::max();
+constexpr Units kEndless = std::numeric_limits<Units>::max();
 
 }  // namespace
 
@@ -94,15 +94,15 @@ bool CapacitySearch::solve(Part part, Turn last) {
 bool CapacitySearch::can_hold(Part part, Turn last) {
   const std::uint32_t first = problem_.items[pending_[part.begin]].first;
   std::uint32_t end = first;
-  highest_start_ = kNever;
+  highest_start_ = kEndless;
   for (std::size_t i = part.begin; i < part.end; ++i) {
     const SectionItem& item = problem_.items[pending_[i]];
     highest_start_ = std::min(highest_start_, lowest_[pending_[i]] + item.size);
     end = std::max(end, item.last + 1);
   }
   if (highest_start_ <= last.offset) return false;
-  std::fill(tops_.begin() + first, tops_.begin() + end, kNever);
-  std::fill(starts_.begin() + first, starts_.begin() + end, kNever);
+  std::fill(tops_.begin() + first, tops_.begin() + end, kEndless);
+  std::fill(starts_.begin() + first, starts_.begin() + end, kEndless);
   for (std::size_t i = part.begin; i < part.end; ++i) {
     const SectionItem& item = problem_.items[pending_[i]];
     const Units top = std::max(lowest_[pending_[i]], last.offset) + item.size;

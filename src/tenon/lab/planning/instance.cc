@@ -15,10 +15,6 @@
 namespace tenon {
 namespace {
 
-enum Role : std::size_t { kId, kLower, kUpper, kSize, kOffset, kRoles };
-constexpr std::array<std::string_view, kRoles> kNames = {"id", "lower", "upper", "size", "offset"};
-constexpr std::array<std::string_view, kRoles> kOtherNames = {"id", "begin", "end", "size",
-                                                              "offset"};
 constexpr std::int64_t kMostTime = std::int64_t{1} << 62;
 
 // Text from a file, as a message may show it: short, printable.
@@ -58,6 +54,12 @@ class InstanceReader {
   }
 
  private:
+  enum Role : std::size_t { kId, kLower, kUpper, kSize, kOffset, kRoles };
+  static constexpr std::array<std::string_view, kRoles> kNames = {"id", "lower", "upper", "size",
+                                                                  "offset"};
+  static constexpr std::array<std::string_view, kRoles> kOtherNames = {"id", "begin", "end", "size",
+                                                                       "offset"};
+
   [[noreturn]] void fail(std::size_t field, const std::string& reason) const {
     const std::size_t column =
         field < fields_.size() ? static_cast<std::size_t>(fields_[field].data() - text_.data()) : 0;

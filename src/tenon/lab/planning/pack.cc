@@ -44,43 +44,43 @@ constexpr std::size_t kAllRuns = kFixedOrders + kPromotions + kMostRuns;
 using Order = std::vector<std::uint32_t>;
 
 // Beginnings and ends in order of time; at one time, ends first.
-struct Moment {
+struct Edge {
   std::uint32_t time;
   bool begins;
   std::uint32_t request;
 };
 
 // Of all requests.
-std::vector<Moment> moments_of(const std::vector<PlanRequest>& requests) {
-  std::vector<Moment> moments;
-  moments.reserve(2 * requests.size());
-  const auto earlier = [](const Moment& a, const Moment& b) {
+std::vector<Edge> edges_of(const std::vector<PlanRequest>& requests) {
+  std::vector<Edge> edges;
+  edges.reserve(2 * requests.size());
+  const auto earlier = [](const Edge& a, const Edge& b) {
     if (a.time != b.time) return a.time < b.time;
     if (a.begins != b.begins) return b.begins;
     return a.request < b.request;
   };
   // Requests mostly come in order of their beginnings: then only the ends are to be sorted.
   for (std::uint32_t i = 0; i < requests.size(); ++i)
-    moments.push_back({requests[i].begin, true, i});
-  if (!std::is_sorted(moments.begin(), moments.end(), earlier))
-    std::sort(moments.begin(), moments.end(), earlier);
-  const auto middle = static_cast<std::ptrdiff_t>(moments.size());
+    edges.push_back({requests[i].begin, true, i});
+  if (!std::is_sorted(edges.begin(), edges.end(), earlier))
+    std::sort(edges.begin(), edges.end(), earlier);
+  const auto middle = static_cast<std::ptrdiff_t>(edges.size());
   for (std::uint32_t i = 0; i < requests.size(); ++i)
-    moments.push_back({requests[i].end, false, i});
-  std::sort(moments.begin() + middle, moments.end(), earlier);
-  std::inplace_merge(moments.begin(), moments.begin() + middle, moments.end(), earlier);
-  return moments;
+    edges.push_back({requests[i].end, false, i});
+  std::sort(edges.begin() + middle, edges.end(), earlier);
+  std::inplace_merge(edges.begin(), edges.begin() + middle, edges.end(), earlier);
+  return edges;
 }
 
 // Most bytes live at once of the requests up to a size.
 std::uint64_t live_peak(const std::vector<PlanRequest>& requests,
-                        const std::vector<Moment>& moments, std::uint64_t largest = UINT64_MAX) {
+                        const std::vector<Edge>& edges, std::uint64_t largest = UINT64_MAX) {
   std::uint64_t live = 0;
   std::uint64_t peak = 0;
-  for (const Moment& m : moments) {
-    const std::uint64_t size = requests[m.request].size;
+  for (const Edge& e : edges) {
+    const std::uint64_t size = requests[e.request].size;
     if (size > largest) continue;
-    live = m.begins ? live + size : live - size;
+    live = e.begins ? live + size : live - size;
     peak = std::max(peak, live);
   }
   return peak;
@@ -88,20 +88,20 @@ std::uint64_t live_peak(const std::vector<PlanRequest>& requests,
 
 // A way to give offsets to the requests up to a size; returns the highest end.
 std::uint64_t replay(const std::vector<PlanRequest>& requests,
-                     const std::vector<Moment>& moments, std::uint64_t largest,
+                     const std::vector<Edge>& edges, std::uint64_t largest,
                      std::vector<std::uint64_t>& offsets) {
   BestFitHeap heap;
   heap.add_extent(0, std::uint64_t{1} << 62);
   std::vector<Block*> blocks(requests.size());
   std::uint64_t peak = 0;
-  for (const Moment& m : moments) {
-    if (requests[m.request].size > largest) continue;
-    if (!m.begins) {
-      heap.release(blocks[m.request]);
+  for (const Edge& e : edges) {
+    if (requests[e.request].size > largest) continue;
+    if (!e.begins) {
+      heap.release(blocks[e.request]);
       continue;
     }
-    Block* block = blocks[m.request] = heap.place(requests[m.request].size);
-    offsets[m.request] = block->offset;
+    Block* block = blocks[e.request] = heap.place(requests[e.request].size);
+    offsets[e.request] = block->offset;
     peak = std::max(peak, block->offset + block->size);
   }
   return peak;
@@ -199,13 +199,13 @@ Order ordered_by_contention(const std::vector<PlanRequest>& requests, const Orde
 
 // The largest power of two such that all requests up to it need at most 1/kSmallShare together.
 std::uint64_t small_limit(const std::vector<PlanRequest>& requests,
-                          const std::vector<Moment>& moments, std::uint64_t whole) {
+                          const std::vector<Edge>& edges, std::uint64_t whole) {
   if (requests.size() < kFewRequests) return 0;
   std::uint64_t least = UINT64_MAX;  // no request is smaller
   for (const PlanRequest& r : requests) least = std::min(least, r.size);
   std::uint64_t limit = 0;
   for (std::uint64_t candidate = 1; candidate <= whole / kSmallShare; candidate *= 2) {
-    if (candidate >= least && live_peak(requests, moments, candidate) > whole / kSmallShare) break;
+    if (candidate >= least && live_peak(requests, edges, candidate) > whole / kSmallShare) break;
     limit = candidate;
   }
   return limit;
@@ -227,15 +227,15 @@ class Packer {
  public:
   Packer(const std::vector<PlanRequest>& requests, double effort)
       : requests_(requests), offsets_(requests.size()) {
-    const std::vector<Moment> moments = moments_of(requests);
-    best_.lower_bound_bytes = live_peak(requests, moments);
+    const std::vector<Edge> edges = edges_of(requests);
+    best_.lower_bound_bytes = live_peak(requests, edges);
     best_.offsets.resize(requests.size());
-    best_.peak_bytes = replay(requests, moments, UINT64_MAX, best_.offsets);
+    best_.peak_bytes = replay(requests, edges, UINT64_MAX, best_.offsets);
     if (good_enough()) return;
-    const std::uint64_t limit = small_limit(requests, moments, best_.lower_bound_bytes);
+    const std::uint64_t limit = small_limit(requests, edges, best_.lower_bound_bytes);
     for (std::uint32_t i = 0; i < requests.size(); ++i)
       (requests[i].size <= limit ? small_ : large_).push_back(i);
-    strip_ = replay(requests, moments, limit, offsets_);
+    strip_ = replay(requests, edges, limit, offsets_);
     greedy_runs_left_ = std::max<std::size_t>(1, kGreedyWork / requests.size());
     visits_left_ = static_cast<std::uint64_t>(effort * kGreedyVisits);
     const double share = effort * static_cast<double>(kAllRuns);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kMagic = "tenon-plan ";
 constexpr std::uint64_t kVersion = 1;
-constexpr std::uint64_t kMostStreams = 4096;
+constexpr std::uint64_t kMostPlanStreams = 4096;
 
 class PlanReader {
  public:
@@ -36,7 +36,7 @@ class PlanReader {
     const std::uint64_t shared = keyed("shared", 1);
     plan.set_shared(shared == 1);
     next_line();
-    const std::uint64_t streams = keyed("streams", kMostStreams);
+    const std::uint64_t streams = keyed("streams", kMostPlanStreams);
     for (std::uint64_t i = 0; i < streams; ++i) read_stream(plan);
     read_end();
     return plan;
@@ -86,7 +86,7 @@ class PlanReader {
 
   void read_stream(Plan& plan) {
     next_line();
-    const std::uint64_t id = key_and_number("stream", kMostStreams - 1);
+    const std::uint64_t id = key_and_number("stream", kMostPlanStreams - 1);
     // A slot takes four bytes of the file at least, so a hostile count reserves no memory.
     const std::uint64_t count = key_and_number("slots", rest_.size() / 4);
     const std::uint64_t loop_begin = key_and_number("loop", count == 0 ? 0 : count - 1);

@@ -19,12 +19,6 @@ namespace {
 constexpr std::size_t kShownRows = 10;
 constexpr std::size_t kMostRows = 200;
 
-std::string percent(std::uint64_t part, std::uint64_t whole) {
-  return fmt::format(
-      "{:.1f} %",
-      whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole));
-}
-
 std::string paragraph(std::string_view text, const char* style = "") {
   return fmt::format("<p class=\"{}\">{}</p>\n", style, html_text(text));
 }
@@ -78,14 +72,14 @@ std::string category_table(const LiveSet& live, const std::string& caption) {
                              static_cast<int>(rows[i].category), html_text(rows[i].name));
         }},
        {"Bytes", [&](std::size_t i) { return format_byte_size(rows[i].bytes); }},
-       {"Share", [&](std::size_t i) { return percent(rows[i].bytes, live.bytes); }},
+       {"Share", [&](std::size_t i) { return format_share(rows[i].bytes, live.bytes); }},
        {"Allocations", [&](std::size_t i) { return grouped(rows[i].blocks); }},
        {"Certain",
-        [&](std::size_t i) { return percent(rows[i].confidence_bytes[0], rows[i].bytes); }},
+        [&](std::size_t i) { return format_share(rows[i].confidence_bytes[0], rows[i].bytes); }},
        {"Likely",
-        [&](std::size_t i) { return percent(rows[i].confidence_bytes[1], rows[i].bytes); }},
+        [&](std::size_t i) { return format_share(rows[i].confidence_bytes[1], rows[i].bytes); }},
        {"Guess",
-        [&](std::size_t i) { return percent(rows[i].confidence_bytes[2], rows[i].bytes); }}},
+        [&](std::size_t i) { return format_share(rows[i].confidence_bytes[2], rows[i].bytes); }}},
       rows.size());
 }
 
@@ -94,7 +88,7 @@ std::string site_table(const LiveSet& live, const std::string& caption) {
   return table(caption,
                {{"Call site", [&](std::size_t i) { return html_text(rows[i].name); }},
                 {"Bytes", [&](std::size_t i) { return format_byte_size(rows[i].bytes); }},
-                {"Share", [&](std::size_t i) { return percent(rows[i].bytes, live.bytes); }},
+                {"Share", [&](std::size_t i) { return format_share(rows[i].bytes, live.bytes); }},
                 {"Allocations", [&](std::size_t i) { return grouped(rows[i].blocks); }}},
                rows.size());
 }
@@ -190,7 +184,7 @@ std::string state_of(const Rank& rank) {
   return rank.device.has_history ? "passed" : "no history: not known";
 }
 
-std::string peak_of(const Rank& rank) {
+std::string peak_text(const Rank& rank) {
   return format_byte_size(rank.needed_bytes) +
          (rank.failed() ? " with the request that failed" : "");
 }
@@ -207,7 +201,7 @@ std::string ranks_table(const Report& report) {
   };
   return table("Each rank",
                {{"Rank", [&](std::size_t i) { return html_text(ranks[i].name); }},
-                {"Live peak", [&](std::size_t i) { return peak_of(ranks[i]); }},
+                {"Live peak", [&](std::size_t i) { return peak_text(ranks[i]); }},
                 {"Reserved",
                  [&](std::size_t i) {
                    return ranks[i].device.reserved_known
@@ -345,7 +339,7 @@ std::string report_html(const Report& report) {
     for (std::size_t i = 1; i < order.size(); ++i) {
       const Rank& rank = report.ranks[order[i]];
       out += fmt::format("<details><summary>{}: peak {}, {}</summary>\n{}</details>\n",
-                         html_text(rank.name), peak_of(rank), state_of(rank),
+                         html_text(rank.name), peak_text(rank), state_of(rank),
                          rank_body(rank, report.capacity_bytes));
     }
     if (order.size() < report.ranks.size())

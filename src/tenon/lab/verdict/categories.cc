@@ -25,7 +25,6 @@
 namespace tenon {
 namespace {
 
-constexpr std::uint32_t kNever = Lifetime::kNever;
 
 class Categorizer {
  public:
@@ -38,8 +37,8 @@ class Categorizer {
     out_.passes = find_passes(trace, lives, phases, sites, hints_);
     out_.blocks.resize(trace.blocks);
     open_.assign(trace.blocks, false);
-    next_request_.assign(trace.blocks, kNever);
-    next_node_.assign(trace.blocks, kNever);
+    next_request_.assign(trace.blocks, Lifetime::kNever);
+    next_node_.assign(trace.blocks, Lifetime::kNever);
   }
 
   Categories categorize() {
@@ -63,10 +62,10 @@ class Categorizer {
   // By block: the event of the next request that another site makes, and of the next that a step of
   // backward makes (not the forward pass that a checkpoint runs again).
   void find_next_requests() {
-    std::uint32_t next = kNever;  // of another site than `site`
+    std::uint32_t next = Lifetime::kNever;  // of another site than `site`
     std::uint32_t site = ~std::uint32_t{0};
-    std::uint32_t last = kNever;
-    std::uint32_t node = kNever;
+    std::uint32_t last = Lifetime::kNever;
+    std::uint32_t node = Lifetime::kNever;
     for (std::size_t i = trace_.events.size(); i-- > 0;) {
       const TraceEvent& event = trace_.events[i];
       if (event.op != TraceOp::kAlloc) continue;
@@ -102,7 +101,7 @@ class Categorizer {
     for (std::uint32_t block = trace_.early_blocks; block < trace_.blocks; ++block) {
       if (passes().doing[block] != Doing::kBackward) continue;
       if (sites_.call_site(lives_[block].site).workspace ||
-          (freed(block) == kNever && has_workspace_size(lives_[block].size_bytes)))
+          (freed(block) == Lifetime::kNever && has_workspace_size(lives_[block].size_bytes)))
         continue;
       const Stretch* run = stretch_at_or_after(passes().backward, lives_[block].alloc);
       if (run == nullptr || run->end >= trace_.events.size()) continue;
@@ -120,7 +119,7 @@ class Categorizer {
       const Lifetime& life = lives_[block];
       const bool weights = hints_[trace_.sites->site(life.site).stack].weights;
       // A program that ends frees its weights.
-      if ((freed(block) == kNever &&
+      if ((freed(block) == Lifetime::kNever &&
            (weights || block < trace_.early_blocks || life.alloc < passes().setup_end)) ||
           (weights && freed(block) > end_of_passes()))
         weight_sizes_.insert(life.size_bytes);
@@ -142,7 +141,7 @@ class Categorizer {
     const Site& site = trace_.sites->site(life.site);
     const CallSite& call = sites_.call_site(life.site);
     const StackHint& hint = hints_[site.stack];
-    const bool stays = freed(block) == kNever;
+    const bool stays = freed(block) == Lifetime::kNever;
     if (call.workspace) return {Category::kWorkspaces, Confidence::kCertain};
     if (stays && has_workspace_size(life.size_bytes) && !hint.weights && !hint.optimizer &&
         !hint.cache && is_lone(block))
@@ -161,7 +160,7 @@ class Categorizer {
   bool is_lone(std::uint32_t block) {
     if (lone_.empty()) {
       for (const TraceEvent& event : trace_.events)
-        if (event.op == TraceOp::kAlloc && freed(event.block) == kNever &&
+        if (event.op == TraceOp::kAlloc && freed(event.block) == Lifetime::kNever &&
             has_workspace_size(event.size_bytes))
           ++lone_[key_of(event)];
     }
@@ -177,7 +176,7 @@ class Categorizer {
     const Stretch* step = stretch_at_or_after(passes().steps, lives_[block].alloc);
     const std::uint32_t end = step == nullptr ? 0 : step->end;
     const bool cut = step == nullptr || end >= trace_.events.size();
-    if (freed(block) != kNever && (cut || freed(block) < end))
+    if (freed(block) != Lifetime::kNever && (cut || freed(block) < end))
       return {Category::kTemporaries, Confidence::kCertain};
     if (!cut || hint.optimizer_init)
       return {Category::kOptimizerState,
@@ -196,7 +195,8 @@ class Categorizer {
     if (hint.cast_of_weight) return {Category::kTemporaries, Confidence::kLikely};
     const bool known = !call.node.empty() || call.sums_gradients;
     const Confidence confidence = known ? Confidence::kCertain : Confidence::kLikely;
-    if (gone != kNever && gone < next_request_[block] && known && gone < end_of_work(block))
+    if (gone != Lifetime::kNever && gone < next_request_[block] && known &&
+        gone < end_of_work(block))
       return {Category::kTemporaries, Confidence::kLikely};
     BlockCategory category{Category::kGradients, confidence};
     category.of_weights = call.node == "AccumulateGrad" || (!cut && outlives(block, *run));
@@ -217,7 +217,7 @@ class Categorizer {
     const bool setting_up = life.alloc < passes().setup_end;
     const bool stays = run != nullptr && gone >= run->end;
     if (hint.gradients) return {Category::kGradients, Confidence::kLikely, true};
-    if (hint.weights && (gone == kNever || stays || gone >= passes().setup_end))
+    if (hint.weights && (gone == Lifetime::kNever || stays || gone >= passes().setup_end))
       return {Category::kWeights, Confidence::kCertain};
     if (hint.weights) return {Category::kTemporaries, Confidence::kCertain};
     if (hint.cache) return {Category::kCaches, Confidence::kLikely};
@@ -279,23 +279,25 @@ class Categorizer {
     const std::uint32_t gone = freed(block);
     const std::uint32_t next = next_request_[block];
     if (run == nullptr) {  // no backward follows: inference, or the recording ends
-      open_[block] = gone == kNever && !passes().backward.empty();
-      if (gone < next || (gone != kNever && !passes().backward.empty()))
+      open_[block] = gone == Lifetime::kNever && !passes().backward.empty();
+      if (gone < next || (gone != Lifetime::kNever && !passes().backward.empty()))
         return {Category::kTemporaries, Confidence::kLikely};
       if (is_grown_out_of(block)) return {Category::kCaches, Confidence::kGuess};
-      return {Category::kActivations, gone == kNever ? Confidence::kGuess : Confidence::kLikely};
+      return {Category::kActivations,
+              gone == Lifetime::kNever ? Confidence::kGuess : Confidence::kLikely};
     }
     if (hint.convolution && gone < next && gone < run->begin)
       return {Category::kWorkspaces, Confidence::kLikely};
     if (gone < run->begin) return {Category::kTemporaries, Confidence::kLikely};
-    if (gone < run->end || gone == kNever) return {Category::kActivations, Confidence::kLikely};
+    if (gone < run->end || gone == Lifetime::kNever)
+      return {Category::kActivations, Confidence::kLikely};
     return {Category::kActivations, Confidence::kLikely};
   }
 
   // Without backward: whether a larger block of the same site takes this one's place, as when keys
   // and values are joined with those of one more token.
   bool is_grown_out_of(std::uint32_t block) {
-    if (!passes().backward.empty() || freed(block) == kNever) return false;
+    if (!passes().backward.empty() || freed(block) == Lifetime::kNever) return false;
     if (same_site_.empty())
       for (const TraceEvent& event : trace_.events)
         if (event.op == TraceOp::kAlloc)
@@ -352,7 +354,7 @@ class Categorizer {
     std::uint32_t line = 0;  // the frame
     for (std::uint32_t block = 0; block < trace_.blocks; ++block) {
       const Category category = out_.blocks[block].category;
-      if (category == Category::kWeights && freed(block) == kNever &&
+      if (category == Category::kWeights && freed(block) == Lifetime::kNever &&
           is_gradient_size(lives_[block].size_bytes))
         weights += lives_[block].size_bytes;
       if (is_doubtful_state(block) && passes().doing[block] == Doing::kStep &&
@@ -363,7 +365,7 @@ class Categorizer {
     for (std::uint32_t block = 0; block < trace_.blocks; ++block) {
       if (!is_doubtful_state(block)) continue;
       const std::uint32_t site = block >= trace_.early_blocks ? lives_[block].site
-                                 : freed(block) == kNever     ? 0
+                                 : freed(block) == Lifetime::kNever     ? 0
                                                           : trace_.events[freed(block)].site;
       if (sites_.call_site(site).user == line)
         set(block, {Category::kWeights, Confidence::kLikely});
@@ -418,22 +420,23 @@ class Categorizer {
     const std::uint32_t gone = freed(block);
     if (passes().doing[block] == Doing::kStep) return of_step(block, {});
     if (passes().backward.empty())
-      return {gone == kNever ? Category::kWeights : Category::kActivations, Confidence::kGuess};
+      return {gone == Lifetime::kNever ? Category::kWeights : Category::kActivations,
+              Confidence::kGuess};
     const Stretch& first = passes().backward.front();
     if (life.alloc < passes().setup_end) {
       if (gone < passes().setup_end) return {Category::kTemporaries, Confidence::kGuess};
       return {gone >= first.end ? Category::kWeights : Category::kInputs, Confidence::kGuess};
     }
-    if (gone == kNever && has_workspace_size(life.size_bytes) && is_lone(block))
+    if (gone == Lifetime::kNever && has_workspace_size(life.size_bytes) && is_lone(block))
       return {Category::kWorkspaces, Confidence::kGuess};
     const Stretch* run = stretch_at_or_after(passes().backward, life.alloc);
     if (passes().doing[block] == Doing::kBackward) {
-      if (gone == kNever) return {Category::kOptimizerState, Confidence::kGuess};
+      if (gone == Lifetime::kNever) return {Category::kOptimizerState, Confidence::kGuess};
       BlockCategory category{Category::kGradients, Confidence::kGuess};
       category.of_weights = run != nullptr && gone >= run->end;
       return category;
     }
-    if (gone == kNever && life.alloc >= first.begin)
+    if (gone == Lifetime::kNever && life.alloc >= first.begin)
       return {
           is_gradient_size(life.size_bytes) ? Category::kOptimizerState : Category::kActivations,
           Confidence::kGuess};

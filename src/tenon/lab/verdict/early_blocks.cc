@@ -10,13 +10,12 @@
 namespace tenon {
 namespace {
 
-constexpr std::uint32_t kNever = Lifetime::kNever;
 
 class EarlyBlocks {
  public:
   EarlyBlocks(const EarlyBlocksInput& input, Categories& out) : in_(input), out_(out) {
     for (std::uint32_t block = 0; block < in_.trace.early_blocks; ++block)
-      if (freed(block) == kNever) ++staying_[in_.lives[block].size_bytes];
+      if (freed(block) == Lifetime::kNever) ++staying_[in_.lives[block].size_bytes];
   }
 
   void categorize() {
@@ -35,7 +34,7 @@ class EarlyBlocks {
       const std::uint64_t size = in_.lives[block].size_bytes;
       if (of_many(block))
         out_.blocks[block] = {Category::kUnknown, Confidence::kGuess};
-      else if (freed(block) != kNever)
+      else if (freed(block) != Lifetime::kNever)
         out_.blocks[block] = freed_in_the_recording(block);
       else if (is_workspace_by_size(block))
         out_.blocks[block] = {Category::kWorkspaces, Confidence::kGuess};
@@ -59,7 +58,7 @@ class EarlyBlocks {
   bool is_workspace_by_size(std::uint32_t block) const {
     const std::uint64_t size = in_.lives[block].size_bytes;
     const auto staying = staying_.find(size);
-    return freed(block) == kNever && has_workspace_size(size) &&
+    return freed(block) == Lifetime::kNever && has_workspace_size(size) &&
            staying->second <= kMostWorkspaces && !in_.gradient_sizes.contains(size);
   }
 

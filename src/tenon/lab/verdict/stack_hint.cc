@@ -110,7 +110,7 @@ constexpr auto kPython = std::to_array<Rule>({
     {"_conv_forward", kIs, "", &StackHint::convolution},
 });
 
-constexpr auto kNative = std::to_array<Rule>({
+constexpr auto kNativeRules = std::to_array<Rule>({
     {"at::autocast::cached_cast", kHas, "", &StackHint::cast_of_weight},
     {"convolution", kHas, "", &StackHint::convolution},
     {"c10d::Reducer::", kBegins, "", &StackHint::gradients},
@@ -186,7 +186,7 @@ StackHint hint_of_frame(const SiteTable& sites, std::uint32_t number, FrameKind 
   const Frame& frame = sites.frame(number);
   const std::string_view function = sites.text(frame.function);
   if (!is_python(kind)) {
-    apply(kNative, function, "", hint);
+    apply(kNativeRules, function, "", hint);
     return hint;
   }
   std::string file(sites.text(frame.file));

@@ -11,8 +11,6 @@
 namespace tenon {
 namespace {
 
-std::string size(std::uint64_t bytes) { return format_byte_size(bytes); }
-
 std::string percent(std::uint64_t part, std::uint64_t whole) {
   if (whole == 0) return "0 %";
   const double share = 100.0 * static_cast<double>(part) / static_cast<double>(whole);
@@ -58,23 +56,24 @@ void say_failure(const OutOfMemoryReport& failure, Verdict& out) {
       why = fmt::format(
           "The program itself needs {} more than the {} there are; no allocator "
           "setting changes that.",
-          size(failure.missing_bytes), size(failure.capacity_bytes));
+          format_byte_size(failure.missing_bytes), format_byte_size(failure.capacity_bytes));
       break;
     case Verdict::State::kFragmented:
       why = fmt::format(
           "The request would have fitted into the {} there are: fragmentation failed it. {} were "
           "free, {} in the largest piece. With the request served, {} are left for what the "
           "program asks for next, which is not recorded.",
-          size(failure.capacity_bytes), size(failure.fragmentation.free_bytes()),
-          size(failure.fragmentation.largest_free_bytes),
-          size(failure.capacity_bytes - out.peak_bytes));
+          format_byte_size(failure.capacity_bytes),
+          format_byte_size(failure.fragmentation.free_bytes()),
+          format_byte_size(failure.fragmentation.largest_free_bytes),
+          format_byte_size(failure.capacity_bytes - out.peak_bytes));
       break;
     case Verdict::State::kLimited:
       why = fmt::format(
           "The driver still had {}: a limit (per_process_memory_fraction) or "
           "another process stood before it. A limit of {} would have let the request pass.",
-          size(failure.device_free_bytes.value_or(0)),
-          size(failure.reserved_bytes + failure.segment_bytes));
+          format_byte_size(failure.device_free_bytes.value_or(0)),
+          format_byte_size(failure.reserved_bytes + failure.segment_bytes));
       break;
     default:
       why = failure.fragmentation.largest_free_bytes >= failure.request_bytes &&
@@ -83,9 +82,10 @@ void say_failure(const OutOfMemoryReport& failure, Verdict& out) {
                 : "The recording does not say how much memory the device had left.";
       break;
   }
-  out.sentences.push_back(fmt::format(
-      "Out of memory: {} were asked for{} while {} were live, {} together. {}",
-      size(failure.request_bytes), site, size(failure.live_bytes), size(out.peak_bytes), why));
+  out.sentences.push_back(
+      fmt::format("Out of memory: {} were asked for{} while {} were live, {} together. {}",
+                  format_byte_size(failure.request_bytes), site,
+                  format_byte_size(failure.live_bytes), format_byte_size(out.peak_bytes), why));
 }
 
 void say_peak(const VerdictInput& input, std::size_t events, Verdict& out) {
@@ -93,12 +93,13 @@ void say_peak(const VerdictInput& input, std::size_t events, Verdict& out) {
     out.sentences.push_back(fmt::format(
         "The recording holds no history: {} were live when it was taken. It does not say what came "
         "before, nor whether an allocation failed.",
-        size(out.peak_bytes)));
+        format_byte_size(out.peak_bytes)));
     return;
   }
   const char* when = doing_words(doing_at(input.facts, events));
   out.sentences.push_back(fmt::format("No allocation failed. The live peak is {}{}{}.",
-                                      size(out.peak_bytes), *when == '\0' ? "" : ", ", when));
+                                      format_byte_size(out.peak_bytes), *when == '\0' ? "" : ", ",
+                                      when));
 }
 
 void say_contents(const LiveSet& live, Verdict& out) {
@@ -112,16 +113,16 @@ void say_contents(const LiveSet& live, Verdict& out) {
                        2 * group.confidence_bytes[static_cast<std::size_t>(Confidence::kGuess)] >
                            group.bytes;
     list += fmt::format("{}{} {} ({}{})", i == 0 ? "" : ", ", group.name,
-                        percent(group.bytes, live.bytes), size(group.bytes),
+                        percent(group.bytes, live.bytes), format_byte_size(group.bytes),
                         guess ? ", a guess" : "");
   }
   out.sentences.push_back(fmt::format("What was live: {}.", list));
   const CategoryGroup& first = live.by_category.front();
   if (!first.sites.empty() && first.sites.front().bytes < live.bytes)
-    out.sentences.push_back(fmt::format("The most of the {}: {} in {} block{}, {}.", first.name,
-                                        size(first.sites.front().bytes), first.sites.front().blocks,
-                                        first.sites.front().blocks == 1 ? "" : "s",
-                                        first.sites.front().name));
+    out.sentences.push_back(
+        fmt::format("The most of the {}: {} in {} block{}, {}.", first.name,
+                    format_byte_size(first.sites.front().bytes), first.sites.front().blocks,
+                    first.sites.front().blocks == 1 ? "" : "s", first.sites.front().name));
 }
 
 // What rises from iteration to iteration, where it is a good part of what was live.
@@ -131,12 +132,13 @@ bool say_growth(const Growth& growth, Verdict& out) {
   std::string older;
   if (most.older_bytes > 0)
     older = fmt::format(" Of these, {} are older than the recording, in blocks of the same sizes.",
-                        size(most.older_bytes));
+                        format_byte_size(most.older_bytes));
   out.sentences.push_back(fmt::format(
       "Memory grows: {} held {} after its second iteration and {} after the last of {}, {} more "
       "each time.{} What an iteration leaves behind fills any card in the end.",
-      most.name, size(most.first_bytes), size(most.last_bytes), growth.iterations,
-      size(static_cast<std::uint64_t>(most.bytes_per_iteration)), older));
+      most.name, format_byte_size(most.first_bytes), format_byte_size(most.last_bytes),
+      growth.iterations, format_byte_size(static_cast<std::uint64_t>(most.bytes_per_iteration)),
+      older));
   return true;
 }
 
@@ -145,10 +147,10 @@ void say_reserved(const VerdictInput& input, Verdict& out) {
   if (!input.reserved_known || input.reserved_peak_bytes <= live || live == 0) return;
   const std::uint64_t over = input.reserved_peak_bytes - live;
   const bool still = has_no_history(input.facts.trace);
-  out.sentences.push_back(fmt::format("PyTorch held {}{}, {} ({}) more than was {}live{}.",
-                                      still ? "" : "at most ", size(input.reserved_peak_bytes),
-                                      size(over), percent(over, live), still ? "" : "ever ",
-                                      still ? " then" : ""));
+  out.sentences.push_back(
+      fmt::format("PyTorch held {}{}, {} ({}) more than was {}live{}.", still ? "" : "at most ",
+                  format_byte_size(input.reserved_peak_bytes), format_byte_size(over),
+                  percent(over, live), still ? "" : "ever ", still ? " then" : ""));
 }
 
 void say_what_is_open(const VerdictInput& input, Verdict& out) {
@@ -168,7 +170,7 @@ void say_what_is_open(const VerdictInput& input, Verdict& out) {
         fmt::format("{} of the peak are older than the recording. Those without a call stack have "
                     "a category that follows from their sizes. Begin to record before the model "
                     "is built, with a max_entries that holds all events.",
-                    size(early)));
+                    format_byte_size(early)));
   }
   if (!input.facts.categories.passes.by_stack && !has_no_history(trace))
     out.cannot_tell.emplace_back(
@@ -199,14 +201,13 @@ void say_changes(const OutOfMemoryReport* failure, bool grows, Verdict& out) {
                                           kCompared));
       continue;
     }
-    out.sentences.push_back(fmt::format(
-        "To save {}{}: {} (then {}{}{}{}).{}{}", size(change.saves_bytes),
-        change.reserved ? " of reserved memory" : "", change.what, size(change.peak_bytes),
-        change.reserved ? " reserved" : "",
-        puts_off ? ", until growth fills it" : fits(change, failure),
-        change.guess ? "; a guess, as the categories of these blocks are" : "",
-        change.reserved ? " " : "",
-        change.reserved ? kCompared : ""));
+    out.sentences.push_back(
+        fmt::format("To save {}{}: {} (then {}{}{}{}).{}{}", format_byte_size(change.saves_bytes),
+                    change.reserved ? " of reserved memory" : "", change.what,
+                    format_byte_size(change.peak_bytes), change.reserved ? " reserved" : "",
+                    puts_off ? ", until growth fills it" : fits(change, failure),
+                    change.guess ? "; a guess, as the categories of these blocks are" : "",
+                    change.reserved ? " " : "", change.reserved ? kCompared : ""));
   }
 }
 

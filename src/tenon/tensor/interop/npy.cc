@@ -22,7 +22,7 @@ namespace {
 constexpr std::string_view kMagic = "\x93NUMPY";
 
 // Kind and size, without the byte order.
-constexpr std::array<std::pair<std::string_view, DType>, 14> kDTypes = {{
+constexpr std::array<std::pair<std::string_view, DType>, 14> kNumpyNames = {{
     {"b1", DType::kBool},
     {"u1", DType::kU8},
     {"i1", DType::kI8},
@@ -132,7 +132,7 @@ class HeaderReader {
     const char order = descr.empty() ? '?' : descr[0];
     if (order != '<' && order != '>' && order != '|' && order != '=')
       fail(fmt::format("dtype '{}' is not known", descr.substr(0, 20)));
-    for (const auto& [kind, dtype] : kDTypes)
+    for (const auto& [kind, dtype] : kNumpyNames)
       if (descr.substr(1) == kind) {
         d.dtype = dtype;
         d.swapped = order == '>' && item_size(dtype) > 1;
@@ -230,10 +230,10 @@ void save_npy(const std::string& path, const Tensor& tensor) {
   if (!has_operators(tensor.device()))
     throw InvalidArgument(fmt::format("save_npy: the tensor is on {}; copy it to the cpu",
                                       to_string(tensor.device())));
-  const auto known = std::find_if(kDTypes.begin(), kDTypes.end(), [&](const auto& candidate) {
-    return candidate.second == tensor.dtype();
-  });
-  if (known == kDTypes.end())
+  const auto known =
+      std::find_if(kNumpyNames.begin(), kNumpyNames.end(),
+                   [&](const auto& candidate) { return candidate.second == tensor.dtype(); });
+  if (known == kNumpyNames.end())
     throw InvalidArgument(
         fmt::format("save_npy: NumPy has no {}; convert it first", dtype_name(tensor.dtype())));
   std::string header = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}{}), }}",

@@ -24,7 +24,7 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
-constexpr std::array<std::pair<std::string_view, DType>, 16> kDTypes = {{
+constexpr std::array<std::pair<std::string_view, DType>, 16> kSafetensorsNames = {{
     {"BOOL", DType::kBool},
     {"U8", DType::kU8},
     {"I8", DType::kI8},
@@ -160,10 +160,11 @@ class Header {
     Entry entry;
     entry.name = name;
     const Json& dtype = value["dtype"];
-    const auto known = std::find_if(kDTypes.begin(), kDTypes.end(), [&](const auto& candidate) {
-      return dtype.is_string() && dtype.get_ref<const std::string&>() == candidate.first;
-    });
-    if (known == kDTypes.end())
+    const auto known = std::find_if(
+        kSafetensorsNames.begin(), kSafetensorsNames.end(), [&](const auto& candidate) {
+          return dtype.is_string() && dtype.get_ref<const std::string&>() == candidate.first;
+        });
+    if (known == kSafetensorsNames.end())
       fail(fmt::format("\"{}\": dtype {} is not known", name, dtype.dump()));
     entry.dtype = known->second;
     read_shape(entry, value["shape"]);
@@ -250,7 +251,7 @@ std::size_t alignment_of(DType dtype) {
 }
 
 std::string_view name_of(const std::string& tensor, DType dtype) {
-  for (const auto& [name, known] : kDTypes)
+  for (const auto& [name, known] : kSafetensorsNames)
     if (known == dtype) return name;
   throw InvalidArgument(fmt::format(
       "save_safetensors: \"{}\" is {}, which the format does not have", tensor, dtype_name(dtype)));
