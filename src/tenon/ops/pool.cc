@@ -80,6 +80,25 @@ bool by_windows(const Tensor& out, const Tensor& a, bool is_average,
   return true;
 }
 
+template <typename Windows>
+void by_channels(const Tensor& out, const Tensor& a, bool is_average, const Windows& windows) {
+  const auto run = [&]<typename T>() {
+    const cpu::ChannelWindowKernels<T>& kernels = cpu::channel_window_kernels<T>();
+    const T* in = a.const_data_ptr<T>();
+    T* found = out.data_ptr<T>();
+    for_each_channel_window(a.sizes(), out.sizes(), windows, false,
+                            [&](const cpu::ChannelWindow& window, std::int64_t from,
+                                std::int64_t to, std::int64_t count) {
+                              if (is_average)
+                                kernels.average(found + to, in + from, window,
+                                                static_cast<T>(count));
+                              else
+                                kernels.largest(found + to, in + from, window);
+                            });
+  };
+  out.dtype() == DType::kF64 ? run.template operator()<double>() : run.template operator()<float>();
+}
+
 // planes(place, spans) -> one element for each place of each plane.
 template <typename SpanOf, typename Reduce>
 Tensor pool(const char* what, vulkan::WindowWork work, const Tensor& a, std::int64_t height,
@@ -98,8 +117,9 @@ Tensor pool(const char* what, vulkan::WindowWork work, const Tensor& a, std::int
   sizes[sizes.size() - 2] = height;
   sizes[sizes.size() - 1] = width;
   const DType compute = compute_dtype(a.dtype());
-  const Tensor out = empty(sizes, compute, device);
-  const Tensor dense = contiguous(to(a, compute));
+  const MemoryFormat format = pool_format(a);
+  const Tensor out = empty(sizes, compute, device, format);
+  const Tensor dense = contiguous(to(a, compute), format);
   if (out.is_meta() || out.numel() == 0) return to(out, a.dtype());
   HostTurn host;
   if (vulkan::holds(a)) {
@@ -107,6 +127,10 @@ Tensor pool(const char* what, vulkan::WindowWork work, const Tensor& a, std::int
                         out.numel() / (height * width)))
       return to(out, a.dtype());
     host.take(what, device);
+  }
+  if (format == MemoryFormat::kChannelsLast) {
+    by_channels(out, dense, work == vulkan::WindowWork::kAverage, span_of);
+    return to(out, a.dtype());
   }
   if constexpr (std::is_same_v<SpanOf, const SlidingWindows&>)
     if (by_windows(out, dense, work == vulkan::WindowWork::kAverage, span_of))

@@ -1,6 +1,7 @@
 // Pooling over height and width of [N, C, H, W] or [C, H, W], floating point. 16-bit floats are
-// computed in f32. Throws InvalidArgument for other shapes and dtypes and for options out of range,
-// and OutOfMemory. Thread-safe unless a thread writes the argument.
+// computed in f32. On the host, what comes of channels-last tensors is channels-last. Throws
+// InvalidArgument for other shapes and dtypes and for options out of range, and OutOfMemory.
+// Thread-safe unless a thread writes the argument.
 #pragma once
 
 #include <optional>

@@ -6,9 +6,12 @@
 #include <algorithm>
 
 #include "tenon/base/error.h"
+#include "tenon/base/parallel.h"
+#include "tenon/ops/kernels/cpu/channel_windows.h"
 #include "tenon/ops/kernels/cpu/windows.h"
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/pool.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::ops {
 
@@ -106,5 +109,37 @@ class AdaptiveWindows {
  private:
   Pair size_;
 };
+
+// The order of what is computed from `a`: its own where its channels lie side by side, since
+// vectors of channels need no other order. Kernels of devices want planes.
+inline MemoryFormat pool_format(const Tensor& a) {
+  constexpr MemoryFormat kLast = MemoryFormat::kChannelsLast;
+  const bool is_last = !a.is_contiguous() && a.is_contiguous(kLast) && !vulkan::holds(a);
+  return is_last ? kLast : MemoryFormat::kContiguous;
+}
+
+// body(window, from, to, count) for each place of channels-last tensors: where the window starts in
+// the planes, where its channels are in the places, and how many elements an average is of. Windows
+// of one image run on one thread, in order, if they `are_written`, since they overlap.
+template <typename Windows, typename Body>
+void for_each_channel_window(IntList planes, IntList places, const Windows& windows,
+                             bool are_written, Body&& body) {
+  const std::int64_t channels = planes[1], height = places[2], width = places[3];
+  const std::int64_t pitch = planes[3] * channels, rows = are_written ? height : 1;
+  const std::int64_t grain = 16384 / std::max<std::int64_t>(1, rows * width * channels);
+  parallel_for(0, places[0] * height / std::max<std::int64_t>(1, rows),
+               std::max<std::int64_t>(1, grain), [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t row = begin * rows; row < end * rows; ++row) {
+                   const PoolSpan y = windows(row % height, planes[2], true);
+                   const std::int64_t first = row / height * planes[2] + y.begin;
+                   for (std::int64_t place = 0; place < width; ++place) {
+                     const PoolSpan x = windows(place, planes[3], false);
+                     body(cpu::ChannelWindow{y.end - y.begin, x.end - x.begin, channels, pitch},
+                          first * pitch + x.begin * channels, (row * width + place) * channels,
+                          windows.count(y, x));
+                   }
+                 }
+               });
+}
 
 }  // namespace tenon::ops

@@ -1,3 +1,4 @@
+#include "tenon/autograd/derivatives/channel_pool.h"
 #include "tenon/autograd/derivatives/direct.h"
 #include "tenon/autograd/derivatives/formulas.h"
 #include "tenon/autograd/derivatives/install.h"
@@ -77,7 +78,9 @@ class MaxPoolNode final : public NodeOf<1> {
  public:
   const char* name() const override { return "max_pool2d"; }
   void save(std::uint32_t, const Tensor& a, const PoolOptions& options) {
-    const Tensor choices = direct::max_pool_choices(a.detach(), options);
+    Tensor choices = channel_pool::choices(a.detach(), options);
+    is_of_channels_ = choices.defined();
+    if (!is_of_channels_) choices = direct::max_pool_choices(a.detach(), options);
     has_choices_ = choices.defined();
     kept_.save(has_choices_ ? choices : a);
     input_.save(a);
@@ -87,13 +90,16 @@ class MaxPoolNode final : public NodeOf<1> {
   void backward(const BackwardCall& call) override {
     const Tensor& g = call.grad();
     if (has_choices_ && !formulas_recorded()) {
-      call.out[0] = direct::max_pool(g, kept_.get(*this), input_.sizes(), options_);
+      const auto run = is_of_channels_ ? &channel_pool::gradient : &direct::max_pool;
+      call.out[0] = run(g, kept_.get(*this), input_.sizes(), options_);
       if (call.out[0].defined()) return;
     }
     // One element, since scatter_add makes the whole.
-    const Tensor nothing = zeros({}, g.dtype(), g.device()).expand(flat_planes(input_.sizes()));
-    call.out[0] = scatter_add(nothing, -1, places(g.sizes()), g.reshape(flat_planes(g.sizes())))
-                      .reshape(input_.sizes());
+    const Tensor wide = to(g, compute_dtype(g.dtype()));
+    const Tensor nothing = zeros({}, wide.dtype(), g.device()).expand(flat_planes(input_.sizes()));
+    const Tensor sums =
+        scatter_add(nothing, -1, places(g.sizes()), wide.reshape(flat_planes(g.sizes())));
+    call.out[0] = to(sums.reshape(input_.sizes()), g.dtype());
   }
   Tensor tangent(std::span<const Tensor> tangents, const Tensor& result) override {
     const Tensor& t = tangents[0];
@@ -105,26 +111,48 @@ class MaxPoolNode final : public NodeOf<1> {
   Tensor places(IntList out_sizes) const {
     const Tensor kept = kept_.get(*this);
     const ops::KeyGuard below(DispatchKey::kAutograd);
-    const Tensor found = has_choices_ ? direct::max_pool_places(kept, input_.sizes(), options_)
-                                      : maximum_places(kept.detach(), out_sizes,
-                                                       SlidingWindows("max_pool2d", options_));
-    return found.view(flat_planes(out_sizes));
+    const auto found = [&] {
+      if (is_of_channels_) return channel_pool::places(kept, input_.sizes(), options_);
+      if (has_choices_) return direct::max_pool_places(kept, input_.sizes(), options_);
+      return maximum_places(kept.detach(), out_sizes, SlidingWindows("max_pool2d", options_));
+    };
+    return found().view(flat_planes(out_sizes));
   }
 
   SavedTensor kept_;  // a choice for each window, or the input
   InputShape input_;
   PoolOptions options_;
-  bool has_choices_ = false;
+  bool has_choices_ = false, is_of_channels_ = false;
 };
+
+template <typename Windows>
+void share_averages(const Tensor& out, const Tensor& g, const Windows& windows) {
+  const auto run = [&]<typename T>() {
+    const auto share = cpu::channel_window_kernels<T>().share;
+    const T* dy = g.const_data_ptr<T>();
+    T* dx = out.data_ptr<T>();
+    for_each_channel_window(out.sizes(), g.sizes(), windows, true,
+                            [&](const cpu::ChannelWindow& window, std::int64_t from,
+                                std::int64_t to, std::int64_t count) {
+                              share(dx + from, dy + to, window, static_cast<T>(count));
+                            });
+  };
+  g.dtype() == DType::kF64 ? run.template operator()<double>() : run.template operator()<float>();
+}
 
 // Each place's gradient, shared among the elements that it averages.
 template <typename Windows>
 Tensor spread_averages(const Tensor& gradient, IntList sizes, const Windows& windows,
                        bool count_padding) {
   const DType compute = compute_dtype(gradient.dtype());
-  const Tensor g = contiguous(to(gradient, compute));
-  const Tensor out = zeros(sizes, compute, g.device());
+  const MemoryFormat format = pool_format(gradient);
+  const Tensor g = contiguous(to(gradient, compute), format);
+  const Tensor out = zero_(empty(sizes, compute, g.device(), format));
   if (g.is_meta()) return to(out, gradient.dtype());
+  if (format == MemoryFormat::kChannelsLast) {
+    share_averages(out, g, windows);
+    return to(out, gradient.dtype());
+  }
   HostTurn host;
   if (vulkan::holds(g) && g.numel() > 0) {
     vulkan::Windows w = windows.on_device(sizes, g.sizes());

@@ -1,0 +1,33 @@
+// Windows over elements whose channels lie side by side: pools of channels-last tensors.
+#pragma once
+
+#include <cstdint>
+
+namespace tenon::ops::cpu {
+
+// `pitch` elements of the tensor lie from a row to the next.
+struct ChannelWindow {
+  std::int64_t rows, columns, channels, pitch;
+};
+
+// For T = float and double. Each channel of a window by itself, its elements row by row.
+template <typename T>
+struct ChannelWindowKernels {
+  // The largest element, or a NaN if there is one; minus infinity of none.
+  void (*largest)(T* out, const T* in, const ChannelWindow& window);
+  // The sum / `count`.
+  void (*average)(T* out, const T* in, const ChannelWindow& window, T count);
+  // Adds dy / `count` to each element.
+  void (*share)(T* dx, const T* dy, const ChannelWindow& window, T count);
+  // The number (row by row) of the first largest element, or of a NaN. At most 256 elements.
+  void (*choices)(std::uint8_t* out, const T* in, const ChannelWindow& window);
+  // Adds dy to the chosen elements.
+  void (*add_to_chosen)(T* dx, const T* dy, const std::uint8_t* choices,
+                        const ChannelWindow& window);
+};
+
+// For the best instruction set that the machine has.
+template <typename T>
+const ChannelWindowKernels<T>& channel_window_kernels();
+
+}  // namespace tenon::ops::cpu
