@@ -103,6 +103,8 @@ PROGRAMS = {
     "vulkan": ("Vulkan devices without a GPU: buffers, operators, memory, products",
                over_drivers("{}/bench/bench_vulkan"),
                ["mesa-vulkan-drivers", "libopenblas0-pthread"]),
+    "vulkan_memory": ("what is reserved on a Vulkan device, for a program and for training",
+                      f"VK_DRIVER_FILES={DRIVERS.split()[0]} {{}}/bench/bench_vulkan memory", ["mesa-vulkan-drivers"]),
     "vulkan_vectors": ("operators and gradients on two Vulkan drivers, and which calls the host computed",
                        over_drivers("{}/tenon vectors data/vectors --grad --device vulkan:0"),
                        ["mesa-vulkan-drivers"]),

@@ -1,7 +1,6 @@
-// What a Vulkan device costs: a recycled buffer, recording an operator, memory held for programs
-// (beside policies with pages, on a simulated device) and for training, a captured step, products
-// beside the host's. The driver is
-// the one that VK_DRIVER_FILES names.
+// What a Vulkan device costs: a recycled buffer, recording an operator, a captured step, products
+// beside the host's. bench_vulkan memory: what is held for programs (beside policies with pages, on
+// a simulated device) and for training. The driver is the one that VK_DRIVER_FILES names.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -411,13 +410,16 @@ void print_products() {
   print_convolutions(generator);
 }
 
+void print_all_memory() {
+  print_memory();
+  for (const char* name : {"mlp", "cnn", "gpt"}) print_training_memory(name);
+}
+
 void run() {
   fmt::print("{}\n{} threads of the host; the least time of {} runs, or of those of {:.0f} s\n\n",
              vulkan_backend(0).description(), num_threads(), kTries, kMostSeconds);
   print_pairs();
   print_recording();
-  print_memory();
-  for (const char* name : {"mlp", "cnn", "gpt"}) print_training_memory(name);
   print_capture();
   print_products();
   print_registers();
@@ -426,9 +428,9 @@ void run() {
 }  // namespace
 }  // namespace tenon
 
-int main() {
+int main(int argc, char** argv) {
   try {
-    tenon::run();
+    argc == 2 && argv[1] == std::string_view("memory") ? tenon::print_all_memory() : tenon::run();
   } catch (const std::exception& error) {
     fmt::print(stderr, "bench_vulkan: {}\n", error.what());
     return 1;
