@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 
+#include "tenon/ops/kernels/vulkan/launch_sizes.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 
@@ -15,7 +16,6 @@ constexpr std::uint32_t kCode[] =
     ;
 
 constexpr std::int64_t kLines = 16, kLanes = 8;  // of a group
-constexpr std::int64_t kMostGroups = 65535;  // in a dimension
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
 constexpr std::uintptr_t kTexelBytes = 16;
 
@@ -26,16 +26,14 @@ struct Arguments {
   std::int32_t batch_step, i_step, j_step, y_step, x_step;
 };
 
-std::int64_t groups_for(std::int64_t size, std::int64_t tile) { return (size + tile - 1) / tile; }
-
 }  // namespace
 
 Tensor arrange(const Tensor& source, const Arrangement& a) {
   VulkanBackend& backend = vulkan_backend(source.device().index);
-  const std::int64_t x = groups_for(a.i.size, kLines), y = groups_for(a.j.size, kLanes);
+  const std::uint32_t x = groups_for(a.i.size, kLines), y = groups_for(a.j.size, kLanes);
   const std::int64_t numel = a.batch.size * a.i.size * a.j.size * a.y.size * a.row;
   if (source.dtype() != DType::kF32 || numel == 0 || numel > kMost || source.numel() > kMost ||
-      std::max({x, y, a.batch.size}) > kMostGroups ||
+      std::max<std::int64_t>({x, y, a.batch.size}) > kMostGroups ||
       !may_loop(backend, std::min(kLines, a.i.size) * (a.y.size * (a.row + 1) + 1)))
     return {};
   const auto* place = static_cast<const std::byte*>(place_to_read(source));
@@ -45,7 +43,6 @@ Tensor arrange(const Tensor& source, const Arrangement& a) {
   if (!first) return {};
   const Tensor to = empty({a.batch.size, a.i.size, a.j.size, a.y.size, a.row}, DType::kF32,
                           source.device());
-  const auto word = [](std::int64_t number) { return static_cast<std::int32_t>(number); };
   Arguments u = {};
   u.target = address_to_write(backend, to);
   u.first_texel = word(*first);
@@ -60,8 +57,7 @@ Tensor arrange(const Tensor& source, const Arrangement& a) {
   u.j_step = word(a.j.step);
   u.y_step = word(a.y.step);
   u.x_step = word(a.x.step);
-  const auto size = [](std::int64_t number) { return static_cast<std::uint32_t>(number); };
-  launch(backend, {kCode, {}, true}, u, {size(x), size(y), size(a.batch.size)}, texels);
+  launch(backend, {kCode, {}, true}, u, {x, y, static_cast<std::uint32_t>(a.batch.size)}, texels);
   return to;
 }
 

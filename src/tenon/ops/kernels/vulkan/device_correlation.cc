@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "tenon/ops/kernels/vulkan/device_walks.h"
+#include "tenon/ops/kernels/vulkan/launch_sizes.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::vulkan {
@@ -21,10 +22,6 @@ struct Arguments {
   std::uint32_t filters, kernel_rows, count;
   std::int32_t height, row, filling;  // C++ rounds to the alignment of the address
 };
-
-std::uint32_t groups_for(std::int64_t size, std::int64_t tile) {
-  return static_cast<std::uint32_t>((size + tile - 1) / tile);
-}
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "tenon/ops/kernels/vulkan/device_walks.h"
+#include "tenon/ops/kernels/vulkan/launch_sizes.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::vulkan {
@@ -21,7 +22,6 @@ constexpr std::int64_t kMostSpan = 32, kMostTaps = 64;
 constexpr std::int64_t kMostFilters = 4;  // of a group; with more, tiles of a product cost less
 constexpr std::int64_t kMostRounds = 65535;  // of a lane's loops: see may_loop
 constexpr std::int64_t kMostSteps = 4096;    // of sums in f32, which lose places
-constexpr std::int64_t kMostGroups = 65535;  // in a dimension
 constexpr std::uint32_t kAnywhere = 4;       // in a texel
 
 struct Arguments {
@@ -34,12 +34,8 @@ struct Arguments {
   std::uint64_t bias;
 };
 
-std::int32_t word(std::int64_t number) { return static_cast<std::int32_t>(number); }
 std::uint32_t bytes(std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t d) {
   return static_cast<std::uint32_t>(a | b << 8 | c << 16 | d << 24);
-}
-std::uint32_t groups_for(std::int64_t size, std::int64_t tile) {
-  return static_cast<std::uint32_t>((size + tile - 1) / tile);
 }
 std::int64_t lines_of(const Walks& w) { return (w.across.places + kPlaces - 1) / kPlaces; }
 

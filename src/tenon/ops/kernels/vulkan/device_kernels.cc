@@ -6,6 +6,7 @@
 #include <limits>
 #include <span>
 
+#include "tenon/ops/kernels/vulkan/launch_sizes.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
@@ -37,7 +38,6 @@ constexpr std::int64_t kTile = 64;       // of matmul.comp
 constexpr std::int64_t kLanesTile = 32;  // of matmul_lanes.comp, and the rows of:
 constexpr std::int64_t kTexelsColumns = 64;  // of matmul_texels.comp
 constexpr std::int64_t kWindowsRows = 16;    // of it for windows
-constexpr std::int64_t kMostGroups = 65535;  // in a dimension, on every device
 
 struct MatmulArguments {
   std::uint64_t target, a, b;
@@ -48,10 +48,6 @@ struct MatmulArguments {
   std::int32_t height, width;  // of windows
   std::uint64_t bias;
 };
-
-std::uint32_t groups_for(std::int64_t size, std::int64_t tile) {
-  return static_cast<std::uint32_t>((size + tile - 1) / tile);
-}
 
 bool is_small(std::int64_t number) {
   return number >= 0 && number <= std::numeric_limits<std::int32_t>::max();

@@ -6,6 +6,7 @@
 
 #include "tenon/ops/kernels/vulkan/device_arrange.h"
 #include "tenon/ops/kernels/vulkan/device_walks.h"
+#include "tenon/ops/kernels/vulkan/launch_sizes.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
@@ -26,7 +27,6 @@ constexpr std::uint32_t kTapsCode[] =
 constexpr std::int64_t kRows = 32, kColumns = 64;  // of a group of matmul_places.comp
 constexpr std::int64_t kMostRounds = 65535;        // of a loop: see may_loop
 constexpr std::int64_t kMostSteps = 16384;         // of a launch: long sums of f32 lose places
-constexpr std::int64_t kMostGroups = 65535;        // in a dimension
 constexpr std::int64_t kMostPlaces = 1 << 20;      // that matmul_places.comp divides
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
 
@@ -49,12 +49,6 @@ struct Arguments {
   std::int32_t target_image, target_row, target_y, target_x, target_group;
   std::uint64_t bias;
 };
-
-std::int32_t word(std::int64_t number) { return static_cast<std::int32_t>(number); }
-
-std::uint32_t groups_for(std::int64_t size, std::int64_t tile) {
-  return static_cast<std::uint32_t>((size + tile - 1) / tile);
-}
 
 std::int64_t fours_of(std::int64_t size) { return (size + 3) / 4; }
 
