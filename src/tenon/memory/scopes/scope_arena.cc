@@ -15,6 +15,14 @@ using scopes::Resident;
 using scopes::ResidentPage;
 using scopes::Span;
 
+namespace {
+
+bool has_room(const Span& span, std::uint64_t size_bytes) {
+  return span.block != nullptr && size_bytes <= span.end - span.position;
+}
+
+}  // namespace
+
 // The deleter of every block of every arena.
 void free_resident(void* context) {
   auto* resident = static_cast<Resident*>(context);
@@ -49,13 +57,18 @@ DataPtr ScopeArena::allocate(std::size_t size_bytes) {
     {
       const std::lock_guard lock(lock_);
       Lane& lane = lane_of(stream);
+      const bool has_spans = lane.span.block != nullptr || !lane.retired.empty();
+      if (has_spans && (fresh.block != nullptr || !has_room(lane.span, rounded))) {
+        const LongLock::Stay stay(lock_);
+        if (fresh.block != nullptr)
+          retire(lane);
+        else
+          make_room(lane, rounded);
+      }
       if (fresh.block != nullptr) {
-        retire(lane);
         lane.span = fresh;
         lane.span.first_resident = lane.residents;
       }
-      if (lane.span.block == nullptr || rounded > lane.span.end - lane.span.position)
-        make_room(lane, rounded);
       Resident* resident = nullptr;
       if (void* data = place(lane, rounded, &resident)) {
         resident->size_bytes = size_bytes;
@@ -71,9 +84,11 @@ DataPtr ScopeArena::allocate(std::size_t size_bytes) {
 // Null when the span has no room.
 void* ScopeArena::place(Lane& lane, std::uint64_t size_bytes, Resident** placed) {
   Span& span = lane.span;
-  if (span.block == nullptr || size_bytes > span.end - span.position) return nullptr;
-  if (lane.residents == lane.pages.size() * ResidentPage::kResidents)
+  if (!has_room(span, size_bytes)) return nullptr;
+  if (lane.residents == lane.pages.size() * ResidentPage::kResidents) {
+    const LongLock::Stay stay(lock_);
     lane.pages.push_back(pool_->take_page());
+  }
   Resident& record = resident(lane, lane.residents);
   record.offset = span.position;
   record.state.store(Resident::State::kLive, std::memory_order_relaxed);
@@ -129,6 +144,7 @@ void ScopeArena::retire(Lane& lane) {
 
 void ScopeArena::park() {
   const std::lock_guard lock(lock_);
+  const LongLock::Stay stay(lock_);
   note_use();
   for (Lane& lane : lanes_) retire(lane);
 }
@@ -183,7 +199,8 @@ void ScopeArena::order_after_users(Lane& lane) {
 // --- The end.
 
 ScopeArena::~ScopeArena() {
-  const std::lock_guard lock(lock_);
+  const std::lock_guard lock(lock_);  // what other threads have done in the scope
+  const LongLock::Stay stay(lock_);
   note_use();
   std::vector<ResidentPage*> free_pages;
   for (Lane& lane : lanes_) {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "tenon/base/spin_lock.h"
+#include "tenon/base/long_lock.h"
 #include "tenon/memory/scopes/scope_pool.h"
 
 namespace tenon {
@@ -17,8 +17,9 @@ namespace tenon {
 // Streams: every stream has spans of its own, filled in stream order. If another stream uses a
 // block, name it by record_stream while the scope is open.
 //
-// Thread safety: any thread may allocate (one spin lock) and drop blocks (no lock while the scope
-// is open). allocate: O(1) but for a new span. Must not be used after its scope has ended.
+// Thread safety: any thread may allocate (one spin lock, on which threads sleep while another looks
+// for room) and drop blocks (no lock while the scope is open). allocate: O(1) but for a new span.
+// Must not be used after its scope has ended.
 class ScopeArena final : public Allocator {
  public:
   explicit ScopeArena(std::shared_ptr<ScopePool> pool);
@@ -75,7 +76,7 @@ class ScopeArena final : public Allocator {
   void close_span(Lane& lane, const scopes::Span& span);
 
   const std::shared_ptr<ScopePool> pool_;
-  mutable SpinLock lock_;
+  mutable LongLock lock_;  // whoever calls the pool or the driver stays
   std::vector<Lane> lanes_;
   ScopeReport report_;
   std::uint64_t noted_bytes_ = 0;  // of the pool's in_use_bytes, ours

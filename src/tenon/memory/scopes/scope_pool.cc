@@ -249,6 +249,7 @@ std::uint64_t ScopePool::release_free_chunks(std::optional<std::uint32_t> stream
   std::uint64_t bytes = 0;
   {
     const std::lock_guard lock(mutex_);
+    free.reserve(chunks_.size());  // from here on nothing throws
     for (auto& chunk : chunks_) {
       if (stream && chunk->stream != *stream) continue;
       if (!is_free(*chunk)) continue;
