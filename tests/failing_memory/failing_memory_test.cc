@@ -2,13 +2,17 @@
 // n of a schedule. Afterwards the books balance, the allocator serves again, and no lock is held.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -18,10 +22,22 @@
 #include "tenon/base/random.h"
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/heap/plan.h"
+#include "tenon/memory/adaptors/aligned_adaptor.h"
+#include "tenon/memory/adaptors/fallback_adaptor.h"
+#include "tenon/memory/adaptors/guard_adaptor.h"
+#include "tenon/memory/adaptors/limit_adaptor.h"
+#include "tenon/memory/adaptors/logging_adaptor.h"
+#include "tenon/memory/adaptors/pressure_adaptor.h"
+#include "tenon/memory/adaptors/statistics_adaptor.h"
+#include "tenon/memory/adaptors/thread_safe_adaptor.h"
+#include "tenon/memory/adaptors/tracking_adaptor.h"
 #include "tenon/memory/gpu/pinned_allocator.h"
-#include "tenon/memory/growable/growable_buffer.h"
-#include "tenon/memory/policies.h"
 #include "tenon/memory/gpu/private_pool.h"
+#include "tenon/memory/growable/growable_buffer.h"
+#include "tenon/memory/host/host_allocator.h"
+#include "tenon/memory/policies.h"
+#include "tenon/memory/scopes/with_scope.h"
+#include "tenon/memory/unified/callbacks.h"
 
 // The C library's allocator under names of its own, so that this program can refuse requests.
 extern "C" {
@@ -174,12 +190,34 @@ struct Subject {
   std::unique_ptr<DeviceAllocator> allocator;
 };
 
+// Blocks that threads leave for each other, so that each also frees what others have allocated.
+class Exchange {
+ public:
+  void swap(DataPtr& block) {
+    const std::lock_guard lock(mutex_);
+    std::swap(block, left_[next_++ % left_.size()]);
+  }
+  std::size_t blocks() const {
+    return static_cast<std::size_t>(
+        std::count_if(left_.begin(), left_.end(), [](const DataPtr& b) { return b != nullptr; }));
+  }
+  void clear() {
+    for (DataPtr& block : left_) block.clear();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::size_t next_ = 0;
+  std::array<DataPtr, 8> left_;
+};
+
 // The requests of a schedule, by stream, while they are being recorded.
 std::map<std::uint32_t, std::vector<PlanSlot>>* g_recorded = nullptr;
 
 // One thread's share of a schedule: requests of many sizes on its stream and now and then on
 // another, uses on another stream, frees in any order, and memory given back.
-std::uint64_t run_steps(Subject& subject, int thread, std::vector<DataPtr>& live, bool* freed) {
+std::uint64_t run_steps(Subject& subject, int thread, std::vector<DataPtr>& live, bool* freed,
+                        Exchange* others = nullptr) {
   DeviceAllocator& allocator = *subject.allocator;
   Random random(static_cast<std::uint64_t>(31 + thread));
   std::uint64_t refused = 0;
@@ -192,6 +230,7 @@ std::uint64_t run_steps(Subject& subject, int thread, std::vector<DataPtr>& live
     const bool gives_back = random.chance(0.02);
     if (!allocates) {
       std::swap(live[which], live.back());
+      if (others != nullptr && random.chance(0.5)) others->swap(live.back());
       const std::uint64_t before = g_requests;
       {
         const Counted counted;
@@ -336,25 +375,130 @@ TEST(FailingMemoryTest, AGrowableBufferEndsWithoutMemory) {
   EXPECT_EQ(device.used_bytes(), 0u);
 }
 
+TEST(FailingMemoryTest, AFreeAllocatesNothingWhereHostMemoryGoesBack) {
+  if (!kCanRefuse) GTEST_SKIP() << "the sanitizer's allocator refuses nothing";
+  SimBackend device({.capacity_bytes = 2 * kGiB});
+  SparedBackend spared(device);
+  HostAllocator host(spared);
+  const DataPtr small = host.allocate(kMiB);
+  host.allocate(512 * kMiB).clear();  // an extent of its own, which decays
+  const std::uint64_t before = device.used_bytes();
+  refuse_nothing();
+  for (std::uint64_t i = 0; i < host::ExtentStore::kDecayOperations; ++i) {
+    DataPtr block = host.allocate(kMiB);
+    const Counted counted;
+    block.clear();
+  }
+  EXPECT_LT(device.used_bytes(), before);
+  EXPECT_EQ(g_requests, 0u);
+}
+
+TEST(FailingMemoryTest, AFreeThroughAnAdaptorNeedsNoMemory) {
+  if (!kCanRefuse) GTEST_SKIP() << "the sanitizer's allocator refuses nothing";
+  SimBackend device({.capacity_bytes = kGiB, .real_memory = true, .unified = true});
+  SparedBackend spared(device);
+  const auto upstream = make_policy("caching", spared);
+  Stream stream = device.create_stream();
+  while (stream.id < 100) stream = device.create_stream();  // a long name
+  const auto check = [&](DeviceAllocator& adaptor) {
+    SCOPED_TRACE(adaptor.name());
+    std::vector<DataPtr> blocks;
+    for (std::size_t i = 0; i < 2000; ++i) blocks.push_back(adaptor.allocate_on(600 + i, stream));
+    refuse(1, UINT64_MAX);
+    {
+      const Counted counted;
+      for (DataPtr& block : blocks) block.clear();
+    }
+    refuse_nothing();
+    adaptor.empty_cache();
+    EXPECT_EQ(upstream->stats().allocation[0].current, 0);
+  };
+  AlignedAdaptor aligned(*upstream, 4096);
+  check(aligned);
+  const auto second = make_policy("pool", spared);
+  FallbackAdaptor fallback(*upstream, *second);
+  check(fallback);
+  GuardOptions small_quarantine;
+  small_quarantine.quarantine_bytes = 500 * kKiB;
+  GuardAdaptor guard(*upstream, small_quarantine);
+  check(guard);
+  LimitAdaptor limit(*upstream, kGiB);
+  check(limit);
+  LoggingAdaptor logging(*upstream, [](std::string_view) {});
+  check(logging);
+  PressureAdaptor pressure(*upstream, kGiB);
+  check(pressure);
+  StatisticsAdaptor statistics(*upstream);
+  check(statistics);
+  ThreadSafeAdaptor thread_safe(*upstream);
+  check(thread_safe);
+  TrackingAdaptor tracking(*upstream);
+  check(tracking);
+}
+
+TEST(FailingMemoryTest, AFreeTellsCallbacksWithoutMemory) {
+  if (!kCanRefuse) GTEST_SKIP() << "the sanitizer's allocator refuses nothing";
+  static std::atomic<int> frees{0};
+  struct Callback : UnifiedAllocatorCallback {
+    void on_buffer_event(void*, MemoryEvent event) override {
+      if (event == MemoryEvent::kFreed) ++frees;
+    }
+  };
+  UnifiedCallbackRegistry::instance().add("without memory", std::make_unique<Callback>());
+  {
+    Subject subject("unified");
+    DataPtr block = subject.allocator->allocate(kMiB);
+    refuse(1, UINT64_MAX);
+    const Counted counted;
+    block.clear();
+  }
+  refuse_nothing();
+  UnifiedCallbackRegistry::instance().remove("without memory");
+  EXPECT_EQ(frees, 1);
+}
+
+TEST(FailingMemoryTest, AScopePoolIsWholeWhereATrimIsRefusedMemory) {
+  if (!kCanRefuse) GTEST_SKIP() << "the sanitizer's allocator refuses nothing";
+  for (std::uint64_t n = 1; n <= 4; ++n) {
+    Subject subject("caching");
+    const auto pool = ScopePool::make(*subject.allocator, {.max_chunk_bytes = kMiB});
+    with_scope(pool, [](ScopeArena& arena) {
+      std::vector<DataPtr> blocks;
+      for (int i = 0; i < 12; ++i) blocks.push_back(arena.allocate(kMiB));
+    });
+    refuse(n, n);
+    try {
+      const Counted counted;
+      pool->trim();
+    } catch (const std::bad_alloc&) {
+    }
+    refuse_nothing();
+    pool->check_invariants();
+    with_scope(pool, [](ScopeArena& arena) { EXPECT_NE(arena.allocate(kMiB), nullptr); });
+  }
+}
+
 TEST_P(FailingMemory, FourThreadsMayBeRefusedAnything) {
   for (std::uint64_t n = 1; n <= 120; n += 1 + n / 12) {
     SCOPED_TRACE("requests " + std::to_string(n) + " to " + std::to_string(2 * n) +
                  " are refused");
     Subject subject(GetParam(), &plan_of_schedule());
+    Exchange exchange;
     std::vector<DataPtr> live[kThreads];
     refuse(n, 2 * n);
     std::vector<std::thread> threads;
     for (int t = 0; t < kThreads; ++t)
       threads.emplace_back([&, t] {
         bool freed = false;
-        run_steps(subject, t, live[t], &freed);
+        run_steps(subject, t, live[t], &freed, &exchange);
       });
     for (std::thread& thread : threads) thread.join();
     refuse_nothing();
-    std::size_t blocks = 0;
+    std::size_t blocks = exchange.blocks();
     for (const auto& each : live) blocks += each.size();
     check_whole(subject, blocks);
     if (HasFatalFailure()) return;
+    exchange.clear();
     for (auto& each : live) each.clear();
     subject.allocator->empty_cache();
     ASSERT_EQ(subject.allocator->reserved_bytes(), subject.device.used_bytes());

@@ -66,7 +66,8 @@ void GuardedBlocks::hold_back(std::unique_ptr<AdaptorBlock> block) {
       std::memset(guarded.data, guard::kPoison, guarded.size_bytes);
       live_.erase(&guarded);
       quarantined_bytes_ += guarded.size_bytes;
-      quarantine_.push_back(std::move(block));
+      quarantine_.splice(quarantine_.end(), guarded.place);
+      quarantine_.back() = std::move(block);
     }
   }
   report(found);
@@ -123,14 +124,13 @@ void GuardedBlocks::explain_refusal(const void* data) {
 
 void GuardedBlocks::evict(std::uint64_t keep_bytes) {
   Reports found;
-  std::vector<std::unique_ptr<AdaptorBlock>> evicted;
+  Blocks evicted;
   {
     const std::lock_guard lock(mutex_);
     while (!quarantine_.empty() && (quarantined_bytes_ > keep_bytes || keep_bytes == 0)) {
       inspect(static_cast<Guarded&>(*quarantine_.front()), found);
       quarantined_bytes_ -= quarantine_.front()->size_bytes;
-      evicted.push_back(std::move(quarantine_.front()));
-      quarantine_.pop_front();
+      evicted.splice(evicted.end(), quarantine_, quarantine_.begin());
     }
   }
   std::exception_ptr refused;
@@ -143,7 +143,7 @@ void GuardedBlocks::evict(std::uint64_t keep_bytes) {
   }
   {
     const std::lock_guard lock(mutex_);
-    for (auto& block : evicted) departed_.push_back(std::move(block));
+    departed_.splice(departed_.end(), evicted);
     while (departed_.size() > kDeparted) departed_.pop_front();
   }
   report(found);

@@ -3,8 +3,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <mutex>
 #include <string>
 #include <unordered_set>
@@ -39,9 +39,11 @@ class GuardedBlocks {
   std::uint64_t quarantined_bytes() const { return quarantined_bytes_; }
 
  protected:
+  using Blocks = std::list<std::unique_ptr<AdaptorBlock>>;
   // The record of one block.
   struct Guarded : AdaptorBlock {
     GuardReport known;
+    Blocks place = Blocks(1);  // in the quarantine, so that a free allocates nothing
     bool freed = false;
     bool zones_reported = false;
     bool poison_reported = false;
@@ -75,8 +77,8 @@ class GuardedBlocks {
 
   mutable std::mutex mutex_;
   std::unordered_set<Guarded*> live_;
-  std::deque<std::unique_ptr<AdaptorBlock>> quarantine_;  // freed first, first out
-  std::deque<std::unique_ptr<AdaptorBlock>> departed_;    // records alone: their memory is back
+  Blocks quarantine_;  // freed first, first out
+  Blocks departed_;    // records alone: their memory is back
   std::atomic<std::uint64_t> quarantined_bytes_{0};
   std::atomic<std::uint64_t> reports_{0};
 };

@@ -37,7 +37,7 @@ class LoggingAdaptor final : public Adaptor<Base> {
       : LoggingAdaptor(upstream, [&out](std::string_view line) { out << line << '\n'; }) {}
 
   void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
-    write("copy {} bytes: {} to {}", size_bytes, src, dest);
+    write([&] { return fmt::format("copy {} bytes: {} to {}", size_bytes, src, dest); });
     Adaptor<Base>::copy_data(dest, src, size_bytes);
   }
 
@@ -48,20 +48,23 @@ class LoggingAdaptor final : public Adaptor<Base> {
     try {
       inner = this->from_upstream(size_bytes, stream);
     } catch (const std::exception& error) {
-      write("allocate {} bytes failed: {}", size_bytes, error.what());
+      write([&] {
+        return fmt::format("allocate {} bytes failed: {}", size_bytes, error.what());
+      });
       throw;
     }
     DataPtr data = this->wrap(std::move(inner), size_bytes, stream);
-    const std::string where = place(data.device(), stream);
-    if (data == nullptr)
-      write("allocate {} bytes on {}: null", size_bytes, where);
-    else
-      write("allocate {} bytes on {}: {}", size_bytes, where, data.get());
+    write([&] {
+      return fmt::format("allocate {} bytes on {}: {}", size_bytes, place(data.device(), stream),
+                         data == nullptr ? "null" : fmt::format("{}", data.get()));
+    });
     return data;
   }
   void take_back(std::unique_ptr<AdaptorBlock> block) override {
-    write("free {} bytes on {}: {}", block->size_bytes,
-          place(block->inner.device(), block->stream), block->data);
+    write([&] {
+      return fmt::format("free {} bytes on {}: {}", block->size_bytes,
+                         place(block->inner.device(), block->stream), block->data);
+    });
     Adaptor<Base>::take_back(std::move(block));
   }
 
@@ -70,11 +73,10 @@ class LoggingAdaptor final : public Adaptor<Base> {
     if constexpr (AdaptorCore<Base>::kOnDevice) return to_string(stream);
     return to_string(device);
   }
-  template <typename... Arguments>
-  void write(fmt::format_string<const Arguments&...> text,
-             const Arguments&... arguments) const noexcept {
+  template <typename Text>
+  void write(Text&& text) const noexcept {
     try {
-      const std::string line = fmt::format(text, arguments...);
+      const std::string line = text();
       const std::lock_guard lock(mutex_);
       sink_(line);
     } catch (...) {

@@ -127,6 +127,7 @@ Block* ExtentStore::grow_and_take(std::uint64_t size_bytes, std::uint64_t extent
 void ExtentStore::add_extent(std::unique_ptr<Extent> extent) {
   const std::uint64_t size_bytes = extent->segment.size_bytes;
   const std::uint64_t whole_pages = align_up(size_bytes, kExtentUnit);
+  extent->stream = stream_;
   extent->offset = end_offset_;
   extent->origin = reinterpret_cast<std::uintptr_t>(extent->segment.base) - end_offset_;
   extent->resident = std::vector<bool>(whole_pages / kExtentUnit);
@@ -142,7 +143,7 @@ void ExtentStore::add_extent(std::unique_ptr<Extent> extent) {
   });
 }
 
-void ExtentStore::release(Block* block, std::vector<Released>& released) noexcept {
+void ExtentStore::release(Block* block, Released& released) noexcept {
   const std::lock_guard lock(lock_);
   auto* extent = static_cast<Extent*>(block->owner);
   used_bytes_ -= block->size;
@@ -160,7 +161,7 @@ void ExtentStore::release(Block* block, std::vector<Released>& released) noexcep
 }
 
 // Those that have been wholly free since that operation.
-void ExtentStore::give_back_old_extents(std::uint64_t until, std::vector<Released>& released) {
+void ExtentStore::give_back_old_extents(std::uint64_t until, Released& released) {
   for (std::size_t i = extents_.size(); i-- > 0;) {
     Block* whole = extents_[i]->whole;
     if (whole == nullptr || whole->requested > until) continue;
@@ -168,13 +169,11 @@ void ExtentStore::give_back_old_extents(std::uint64_t until, std::vector<Release
       give_back(i, released);
     } catch (const DeviceError&) {
       whole->requested = operations_;  // nothing may fail for that; it decays again
-    } catch (const std::bad_alloc&) {
-      return;
     }
   }
 }
 
-void ExtentStore::decay(std::vector<Released>& released) {
+void ExtentStore::decay(Released& released) {
   const std::lock_guard lock(lock_);
   give_back_old_extents(seen_until_, released);
   purge_freed(purged_until_, seen_until_);
@@ -202,30 +201,30 @@ void ExtentStore::purge_freed(std::uint64_t after, std::uint64_t until) {
   });
 }
 
-void ExtentStore::release_free_extents(std::vector<Released>& released) {
+void ExtentStore::release_free_extents(Released& released) {
   const std::lock_guard lock(lock_);
   for (std::size_t i = extents_.size(); i-- > 0;)
     if (extents_[i]->whole != nullptr) give_back(i, released);
 }
 
-// Requires: the extent is wholly free. Throws DeviceError or std::bad_alloc, with nothing changed.
-void ExtentStore::give_back(std::size_t index, std::vector<Released>& released) {
-  const Segment segment = extents_[index]->segment;
-  reserve_more(released);
+// Requires: the extent is wholly free. Throws DeviceError, with nothing changed.
+void ExtentStore::give_back(std::size_t index, Released& released) {
+  Extent& extent = *extents_[index];
   {
     const LongLock::Stay stay(lock_);
-    backend_.free_segment(segment);
+    backend_.free_segment(extent.segment);
   }
-  for (std::uint64_t page = 0; page < extents_[index]->resident.size(); ++page)
-    set_resident(*extents_[index], page, false);
-  heap_.remove_extent(extents_[index]->whole);
+  for (std::uint64_t page = 0; page < extent.resident.size(); ++page)
+    set_resident(extent, page, false);
+  heap_.remove_extent(extent.whole);
+  released.add(std::move(extents_[index]));
   extents_.erase(extents_.begin() + static_cast<std::ptrdiff_t>(index));
   --whole_extents_;
   accounts_.change([&](AllocatorStats& stats) {
-    count_reserved(stats, StatPool::kLarge, -static_cast<std::int64_t>(segment.size_bytes));
+    count_reserved(stats, StatPool::kLarge,
+                   -static_cast<std::int64_t>(extent.segment.size_bytes));
     count_segment(stats, StatPool::kLarge, -1);
   });
-  released.push_back({segment, stream_});
 }
 
 std::uint64_t ExtentStore::largest_free_bytes() const {

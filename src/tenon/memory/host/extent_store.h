@@ -29,10 +29,38 @@ constexpr std::uint64_t extent_bytes(std::uint64_t total_bytes) {
                                    512 << 20);
 }
 
-// Memory that went back to the driver: for the observers, once no lock is held.
-struct Released {
+// One piece of driver memory.
+struct Extent {
   Segment segment;
   Stream stream;
+  std::uint64_t offset = 0;
+  std::uintptr_t origin = 0;  // the address at offset 0
+  Block* whole = nullptr;     // its one block while it is wholly free
+  // Each huge page: handed out since it was purged last. Where the store fits closely.
+  std::vector<bool> resident;
+  std::unique_ptr<Extent> next;  // among those that went back
+};
+
+// Extents that went back to the driver: for the observers, once no lock is held. Their own records
+// are the list, so that a free can add to it.
+class Released {
+ public:
+  Released() = default;
+  ~Released() {
+    while (first_ != nullptr) first_ = std::move(first_->next);
+  }
+  Released(const Released&) = delete;
+  Released& operator=(const Released&) = delete;
+
+  void add(std::unique_ptr<Extent> extent) {
+    *end_ = std::move(extent);
+    end_ = &(*end_)->next;
+  }
+  const Extent* first() const { return first_.get(); }
+
+ private:
+  std::unique_ptr<Extent> first_;
+  std::unique_ptr<Extent>* end_ = &first_;
 };
 
 // Hands out pieces of extents: spans to the threads' heaps, and large blocks.
@@ -87,16 +115,15 @@ class ExtentStore {
   // The same after adding an extent, of at least `extent_bytes`; null when the driver has no
   // memory, or the limit forbids it.
   [[gnu::cold]] Block* grow_and_take(std::uint64_t size_bytes, std::uint64_t extent_bytes);
-  // Extents that have decayed go back to the driver, and into `released`; those for which
-  // `released` has no room stay until a later call.
-  void release(Block* block, std::vector<Released>& released) noexcept;
+  // Extents that have decayed go back to the driver, and into `released`. Allocates nothing.
+  void release(Block* block, Released& released) noexcept;
   // All wholly free extents go back to the driver, one after the other into `released`. Throws
   // DeviceError when the driver refuses one; those not yet given back stay.
-  [[gnu::cold]] void release_free_extents(std::vector<Released>& released);
+  [[gnu::cold]] void release_free_extents(Released& released);
 
   // To be called once every limits().idle_ns: what has been free since the last call but one goes
   // back to the driver, whole extents altogether, of others the whole huge pages inside.
-  [[gnu::cold]] void decay(std::vector<Released>& released);
+  [[gnu::cold]] void decay(Released& released);
   // The same with all that is free, at once; and what was in use before is forgotten.
   [[gnu::cold]] void purge();
 
@@ -120,15 +147,6 @@ class ExtentStore {
   }
 
  private:
-  struct Extent {
-    Segment segment;
-    std::uint64_t offset = 0;
-    std::uintptr_t origin = 0;  // the address at offset 0
-    Block* whole = nullptr;  // its one block while it is wholly free
-    // Each huge page: handed out since it was purged last. Where the store fits closely.
-    std::vector<bool> resident;
-  };
-
   // The huge pages of an extent that a block overlaps, or that lie inside it.
   struct Pages {
     std::uint64_t first = 0;
@@ -143,8 +161,8 @@ class ExtentStore {
   void fit_closely();
   [[gnu::cold]] std::vector<const Block*> free_blocks_from_the_end() const;
   void set_resident(Extent& extent, std::uint64_t page, bool now);
-  [[gnu::cold]] void give_back(std::size_t index, std::vector<Released>& released);
-  void give_back_old_extents(std::uint64_t until, std::vector<Released>& released);
+  [[gnu::cold]] void give_back(std::size_t index, Released& released);
+  void give_back_old_extents(std::uint64_t until, Released& released);
   [[gnu::cold]] void purge_freed(std::uint64_t after, std::uint64_t until);
 
   HostAllocator& allocator_;

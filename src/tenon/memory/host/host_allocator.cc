@@ -19,7 +19,6 @@ using host::heap_of;
 using host::Held;
 using host::large_block_of;
 using host::LocalHeap;
-using host::Released;
 using host::Slot;
 using host::Span;
 namespace header = host::header;

@@ -114,7 +114,7 @@ class HostAllocator final : public DeviceAllocator {
   void free_large(Block* block);
   void count_freed(std::uint64_t bytes, std::uint64_t requested);
   friend class host::LocalHeap;
-  void release_idle(std::vector<host::Released>& released);
+  void release_idle(host::Released& released);
   bool decay();
   host::LocalHeap& heap_of_this_thread(Stream stream);
 

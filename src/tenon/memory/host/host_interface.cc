@@ -28,7 +28,7 @@ std::uint64_t HostAllocator::trim() {
 // What no block is in goes back: from the heaps of all threads to their stores, and from there to
 // the driver. Requires: the caller holds no heap's lock. Throws DeviceError when the driver refuses
 // an extent; the rest then stays.
-void HostAllocator::release_idle(std::vector<Released>& released) {
+void HostAllocator::release_idle(Released& released) {
   const auto [heaps, stores] = heaps_.parts();
   for (LocalHeap* heap : heaps) {
     const std::lock_guard lock(heap->lock);

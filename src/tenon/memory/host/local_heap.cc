@@ -84,7 +84,7 @@ void LocalHeap::add_span(Span::Pointer span) {
   spans_.push_back(std::move(span));
 }
 
-void LocalHeap::release_span(Span* span, std::vector<Released>& released) {
+void LocalHeap::release_span(Span* span, Released& released) {
   bins_[span->size_class].erase(span);
   store_.allocator().raw_blocks_.leave(*span);
   store_.release(span->block, released);
@@ -94,12 +94,12 @@ void LocalHeap::release_span(Span* span, std::vector<Released>& released) {
   spans_.pop_back();
 }
 
-void LocalHeap::release_large(Block* block, std::vector<Released>& released) {
+void LocalHeap::release_large(Block* block, Released& released) {
   store_.allocator().raw_blocks_.leave(block);
   store_.release(block, released);
 }
 
-void LocalHeap::put_large(Block* block, std::vector<Released>& released) {
+void LocalHeap::put_large(Block* block, Released& released) {
   if (block->size > LargeCache::kLargestBytes) return release_large(block, released);
   LargeCache::Set& set = large_.make_room(
       block->size, [&](Block* evicted) { release_large(evicted, released); });
@@ -119,7 +119,7 @@ void LargeCache::check_invariants() const {
   TENON_CHECK(bytes == bytes_ && bytes <= kBytes, "{} cached bytes, {} counted", bytes, bytes_);
 }
 
-void LocalHeap::trim(std::vector<Released>& released) {
+void LocalHeap::trim(Released& released) {
   drain();
   large_.clear([&](Block* block) { release_large(block, released); });
   for (std::size_t i = spans_.size(); i-- > 0;)

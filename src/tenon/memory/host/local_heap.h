@@ -103,7 +103,7 @@ class LocalHeap {
     return set == nullptr ? nullptr : take_from(*set, header);
   }
   // A large block goes into the cache, for which others may leave it, or to the store.
-  void put_large(Block* block, std::vector<Released>& released);
+  void put_large(Block* block, Released& released);
 
   // Any thread. Afterwards the caller must not look at the slot.
   void push_remote(Slot* slot);
@@ -116,7 +116,7 @@ class LocalHeap {
 
   // Gives every wholly free span and all cached blocks back to the store, after the frees by other
   // threads. `released` collects what the store then gives back to the driver. O(free blocks).
-  [[gnu::cold]] void trim(std::vector<Released>& released);
+  [[gnu::cold]] void trim(Released& released);
 
   // True when nothing happened since this was asked last, for the first time.
   bool has_become_idle() {
@@ -151,8 +151,8 @@ class LocalHeap {
   Span* find_room(int size_class);
   static bool link_more(Span* span);
   void drain();
-  void release_large(Block* block, std::vector<Released>& released);
-  [[gnu::cold]] void release_span(Span* span, std::vector<Released>& released);
+  void release_large(Block* block, Released& released);
+  [[gnu::cold]] void release_span(Span* span, Released& released);
 
   std::uint32_t operations_when_asked_ = 0;
   bool was_idle_ = false;

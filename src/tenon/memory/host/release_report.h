@@ -1,8 +1,6 @@
 // Tells observers what went back to the driver.
 #pragma once
 
-#include <vector>
-
 #include "tenon/memory/host/extent_store.h"
 #include "tenon/memory/observer.h"
 
@@ -14,13 +12,14 @@ class ReleaseReport {
  public:
   explicit ReleaseReport(ObserverList& observers) : observers_(observers) {}
   ~ReleaseReport() {
-    for (const auto& [segment, stream] : released)
-      observers_.report(MemoryEvent::kReleased, segment.base, segment.size_bytes, stream);
+    for (const Extent* extent = released.first(); extent != nullptr; extent = extent->next.get())
+      observers_.report(MemoryEvent::kReleased, extent->segment.base, extent->segment.size_bytes,
+                        extent->stream);
   }
   ReleaseReport(const ReleaseReport&) = delete;
   ReleaseReport& operator=(const ReleaseReport&) = delete;
 
-  std::vector<Released> released;
+  Released released;
 
  private:
   ObserverList& observers_;

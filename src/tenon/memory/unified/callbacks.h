@@ -28,7 +28,8 @@ class UnifiedAllocatorCallback {
 };
 
 // The registered callbacks. Registration may happen before main; the registry outlives every
-// static object. Thread-safe; with nothing registered a report is one relaxed load.
+// static object. Thread-safe. A report allocates nothing and throws nothing, since frees make one;
+// with nothing registered it is one relaxed load.
 class UnifiedCallbackRegistry {
  public:
   static UnifiedCallbackRegistry& instance();
@@ -49,10 +50,12 @@ class UnifiedCallbackRegistry {
     std::shared_ptr<UnifiedAllocatorCallback> callback;
   };
 
-  int report_slow(void* data, MemoryEvent event);
+  using Entries = std::vector<Entry>;
+
+  int report_slow(void* data, MemoryEvent event) noexcept;
 
   mutable std::mutex mutex_;  // not held while callbacks run
-  std::vector<Entry> entries_;
+  std::shared_ptr<const Entries> entries_ = std::make_shared<Entries>();  // replaced as a whole
   std::atomic<int> count_{0};
   std::atomic<std::uint64_t> errors_{0};
 };
