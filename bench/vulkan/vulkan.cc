@@ -22,6 +22,7 @@
 #include "tenon/device/vulkan/vulkan_backend.h"
 #include "tenon/heap/best_fit_heap.h"
 #include "tenon/lab/planner.h"
+#include "tenon/lab/step_meter.h"
 #include "tenon/lab/workload.h"
 #include "tenon/memory/observer.h"
 #include "tenon/memory/policies.h"
@@ -274,6 +275,31 @@ void print_training_memory(const std::string& name, const std::string& policy,
   allocator->observers().remove(&requests);
 }
 
+// A step recorded by a meter, then captured on its plan: what is held from then on.
+void print_captured_memory(const std::string& name) {
+  const auto pool = make_policy("pool", vulkan_backend(0), {});
+  StepMeter meter(*pool);
+  const AllocatorGuard guard(kVulkan, meter);
+  const auto training = make_training(name);
+  meter.record(true);
+  training->step();
+  meter.record(false);
+  training->model->zero_grad();
+  training->loss = Tensor();
+  pool->empty_cache();
+  const Plan plan = make_plan(meter.events(), 64);
+  Capture capture(kVulkan, [&] { training->step(); }, &plan);
+  capture.run();
+  vulkan_backend(0).synchronize();
+  const std::uint64_t held = pool->reserved_bytes() + capture.reserved_bytes();
+  fmt::print("{:>4} in training, captured on a plan after a step by pool: held {:.3f} of the live "
+             "peak, {} by the capture\n",
+             name, static_cast<double>(held) / static_cast<double>(meter.peak_bytes()),
+             format_byte_size(capture.reserved_bytes()));
+  training->model->zero_grad();
+  training->loss = Tensor();
+}
+
 void print_training_memory(const std::string& name) {
   Requests unified, pool, planned;
   print_training_memory(name, "unified", {}, unified);
@@ -281,6 +307,7 @@ void print_training_memory(const std::string& name) {
   const PlanResult plan = plan_program(pool.ops());
   print_training_memory(name, "plan", {.plan = &plan.plan}, planned);
   print_bounds(fmt::format("{:>4} in training, ", name), pool.ops(), plan);
+  print_captured_memory(name);
 }
 
 // The host's time for a step, the device's work not included, and beside it that of a run of the

@@ -68,6 +68,20 @@ TEST_F(PlanAllocatorTest, AProgramThatKeepsToThePlanNeedsOneSegmentOfItsSize) {
   EXPECT_EQ(allocator.report().served, 4 * requests_) << "the memory comes back when needed";
 }
 
+// As recorded work needs it, whose addresses must serve nothing else.
+TEST_F(PlanAllocatorTest, MemoryThatStaysIsNotGivenBackAlsoOffThePlan) {
+  PlanAllocator allocator(backend_, &plan_, 0, PlanAllocator::FreeMemory::kStays);
+  run(allocator, program_);
+  EXPECT_EQ(backend_.used_bytes(), plan_.total_bytes());
+  void* const off_plan = allocator.allocate(123456789).get();
+  const std::uint64_t used = backend_.used_bytes();
+  EXPECT_GE(used, plan_.total_bytes() + 123456789);
+  allocator.empty_cache();
+  EXPECT_EQ(backend_.used_bytes(), used);
+  EXPECT_EQ(allocator.reserved_bytes(), used);
+  EXPECT_EQ(allocator.allocate(123456789).get(), off_plan);
+}
+
 TEST_F(PlanAllocatorTest, NeedsAPlan) {
   EXPECT_THROW(PlanAllocator(backend_, nullptr), InvalidArgument);
 }

@@ -8,6 +8,9 @@
 
 #include "support/vulkan.h"
 #include "tenon/autograd/autograd.h"
+#include "tenon/lab/planner.h"
+#include "tenon/lab/step_meter.h"
+#include "tenon/memory/registry.h"
 #include "tenon/memory/unified/vulkan_allocator.h"
 #include "tenon/nn/layers.h"
 #include "tenon/nn/models.h"
@@ -218,6 +221,41 @@ TEST_F(VulkanCapture, MemoryOfTheCaptureServesNothingElse) {
   const Capture next(kVulkan, [&] { ops::add_(x, 1.0); });
   EXPECT_EQ(result.select(0, 0).item<float>(), 5.0f);
   EXPECT_EQ(x.select(0, 0).item<float>(), 3.0f);
+}
+
+// With the plan of another step, too: what differs from it comes from elsewhere.
+TEST_F(VulkanCapture, APlanGivesTheBitsOfTheStepInItsOwnBytes) {
+  CapturedTraining plain(true), recorded(true), other(true);
+  plain.next_batch();
+  plain.step();
+  const auto plan_of = [](CapturedTraining& training) {
+    training.next_batch();
+    StepMeter meter(vulkan_allocator(0));
+    meter.record(true);
+    {
+      const AllocatorGuard guard(kVulkan, meter);
+      training.step();
+    }
+    Plan plan = make_plan(meter.events(), 64);
+    training.model->zero_grad();
+    training.loss = Tensor();
+    return plan;
+  };
+  const Plan plan = plan_of(recorded);
+  CapturedTraining smaller(true, false);
+  const Plan of_smaller = plan_of(smaller);
+  plan_of(other);
+  Capture planned(kVulkan, [&] { recorded.step(); }, &plan);
+  Capture diverging(kVulkan, [&] { other.step(); }, &of_smaller);
+  EXPECT_EQ(planned.reserved_bytes(), plan.total_bytes());
+  EXPECT_GT(diverging.reserved_bytes(), of_smaller.total_bytes());
+  for (CapturedTraining* each : {&recorded, &other}) each->next_batch();
+  for (Capture* each : {&planned, &diverging}) each->run();
+  plain.step();
+  plain.next_batch();
+  plain.step();
+  EXPECT_TRUE(recorded.results() == plain.results());
+  EXPECT_TRUE(other.results() == plain.results());
 }
 
 TEST_F(VulkanCapture, LargeStepsAreCutIntoSubmissions) {

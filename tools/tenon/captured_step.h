@@ -9,6 +9,10 @@
 #include "tenon/tensor/capture.h"
 #include "train_task.h"
 
+namespace tenon {
+class Plan;
+}
+
 namespace tenon::command {
 
 // What a step leaves on the device.
@@ -16,13 +20,15 @@ struct StepTensors {
   Tensor loss, logits, gradient_norm;
 };
 
-// A step whose batch lies in tensors that stay. It is captured with the second of two batches of
-// one shape. Not thread-safe. What it holds must go before the memory of the run.
+// A step whose batch lies in tensors that stay. It is computed with a first batch and captured with
+// the next one of that shape. Not thread-safe. What it holds must go before the memory of the run.
 class CapturedStep {
  public:
   using Step = std::function<StepTensors(const Tensor& input, const Tensor& targets)>;
-  // `step` reads and writes nothing on the host, and leaves no gradients.
-  CapturedStep(Device device, Step step) : device_(device), step_(std::move(step)) {}
+  // `step` reads and writes nothing on the host, and leaves no gradients. `plan`: of the requests
+  // of its first run.
+  CapturedStep(Device device, Step step, std::function<Plan()> plan)
+      : device_(device), step_(std::move(step)), plan_(std::move(plan)) {}
 
   // Queues the step for the batch. False, and nothing of it has run on the device: the batch has
   // another shape, or the device has no kernel for a part. Throws what the step throws otherwise.
@@ -37,6 +43,7 @@ class CapturedStep {
  private:
   const Device device_;
   const Step step_;
+  const std::function<Plan()> plan_;
   bool may_capture_ = true;
   std::vector<std::int64_t> sizes_;    // of the last input, then of the captured one
   Tensor input_, targets_;             // on the device

@@ -93,9 +93,11 @@ class Trainer {
         ranks_ != nullptr ? ranks_->parts() : model_->named_parameters(), adam);
     if (may_capture())
       captured_ = std::make_unique<CapturedStep>(
-          settings.device, [this](const Tensor& input, const Tensor& targets) {
-            return memory_.run_in_capture([&] { return step_on_device(input, targets); });
-          });
+          settings.device,
+          [this](const Tensor& input, const Tensor& targets) {
+            return memory_.run_inside_captured([&] { return step_on_device(input, targets); });
+          },
+          [this] { return memory_.plan_of_capture(); });
     all_steps_ = settings.epochs * task.steps_per_epoch();
     schedule_ = nn::one_cycle_schedule(all_steps_);
     if (!settings.resume_file.empty()) resume();

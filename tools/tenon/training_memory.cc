@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "arguments.h"
 #include "tenon/base/align.h"
@@ -20,6 +19,7 @@ namespace {
 // The policy `plan` has no plan before the first step has been recorded: until then, and for what
 // is there all the time, this one serves.
 constexpr const char* kBeforeThePlan = "caching";
+constexpr std::uint64_t kAlignment = 64;  // of what an arena or a plan serves
 
 std::unique_ptr<DeviceAllocator> make_serving_policy(const std::string& name, Backend& backend,
                                                      std::uint64_t limit_bytes) {
@@ -75,26 +75,21 @@ void TrainingMemory::note_first_step() {
       step.begin(), step.end(), [](auto& e) { return e.kind == StepEvent::Kind::kAlloc; }));
 }
 
+Plan TrainingMemory::plan_of_capture() {
+  Plan plan = steps_ == 1 ? make_plan(events_of_step(), kAlignment) : Plan(kAlignment);
+  policy_->empty_cache();
+  return plan;
+}
+
 void TrainingMemory::prepare() {
   note_first_step();
-  const std::span<const StepEvent> step = events_of_step();
   if (name_ == "plan") {
-    // Blocks of the step alone: the others keep their places.
-    std::unordered_set<std::uint32_t> of_step;
-    std::vector<StepEvent> inside;
-    for (const StepEvent& event : step) {
-      if (event.kind == StepEvent::Kind::kAlloc) of_step.insert(event.block);
-      if (of_step.contains(event.block) &&
-          (event.kind == StepEvent::Kind::kAlloc || event.kind == StepEvent::Kind::kFree))
-        inside.push_back(event);
-    }
-    plan_ = make_plan(trace_of(inside, "step"), 64);
+    plan_ = make_plan(events_of_step(), kAlignment);
     plan_allocator_ = std::make_unique<PlanAllocator>(backend_, &plan_, limit_bytes_);
     return;
   }
   if (!may_have_arena_) return;
-  constexpr std::uint64_t kAlignment = 64;
-  const ArenaFit fit = fit_arena(step, kAlignment);
+  const ArenaFit fit = fit_arena(events_of_step(), kAlignment);
   predicted_bytes_ = fit.high_water_bytes;
   ScopeOptions options;
   options.alignment = kAlignment;

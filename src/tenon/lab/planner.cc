@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <numeric>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "tenon/base/align.h"
 #include "tenon/lab/planning/loop.h"
+#include "tenon/lab/step_profile.h"
 #include "tenon/lab/workload.h"
 #include "tenon/trace/trace.h"
 
@@ -188,6 +190,18 @@ Plan make_plan(std::span<const ReplayOp> ops, std::uint64_t unit_bytes) {
 
 Plan make_plan(const Trace& trace, std::uint64_t unit_bytes) {
   return make_plan(Workload(trace).ops(), unit_bytes);
+}
+
+Plan make_plan(std::span<const StepEvent> step, std::uint64_t unit_bytes) {
+  std::unordered_set<std::uint32_t> made;
+  std::vector<StepEvent> of_step;
+  for (const StepEvent& event : step) {
+    if (event.kind == StepEvent::Kind::kAlloc) made.insert(event.block);
+    if (made.contains(event.block) &&
+        (event.kind == StepEvent::Kind::kAlloc || event.kind == StepEvent::Kind::kFree))
+      of_step.push_back(event);
+  }
+  return make_plan(trace_of(of_step, "step"), unit_bytes);
 }
 
 }  // namespace tenon

@@ -15,6 +15,7 @@
 namespace tenon {
 
 struct ReplayOp;
+struct StepEvent;
 struct Trace;
 
 // How to plan.
@@ -53,5 +54,9 @@ PlanResult plan_program(std::span<const ReplayOp> ops, const PlanOptions& option
 // The plan alone, of the whole recording: what the policy `plan` is given in a replay.
 Plan make_plan(std::span<const ReplayOp> ops, std::uint64_t unit_bytes = 512);
 Plan make_plan(const Trace& trace, std::uint64_t unit_bytes = 512);
+
+// The same of a step that StepMeter recorded: places for the blocks that it made. Blocks from
+// before, which the events may free, keep theirs.
+Plan make_plan(std::span<const StepEvent> step, std::uint64_t unit_bytes);
 
 }  // namespace tenon

@@ -10,6 +10,8 @@
 
 namespace tenon {
 
+class Plan;
+
 namespace vulkan {
 struct CaptureState;
 }
@@ -33,9 +35,12 @@ struct CaptureState;
 // optimisers (the number of the step, the learning rate) and the random numbers of dropout advance
 // from run to run; versions of the tensors that it writes, too.
 //
-// Memory: while the function runs, tensors come from a pool of the capture, whose blocks serve
-// nothing else. Tensors that the function leaves (the loss, gradients) are there, and the pool
-// stays until they are gone. Tensors from before that it uses stay alive in the capture.
+// Memory: while the function runs, tensors come from memory of the capture, which serves nothing
+// else. Tensors that the function leaves (the loss, gradients) are there, and the memory stays
+// until they are gone. Tensors from before that it uses stay alive in the capture. A plan of the
+// function's requests (make_plan in lab/planner.h, of a recorded run of it) gives each its place,
+// which takes about as much as is live at once. A pool serves the requests that differ from the
+// plan, and all of them without one.
 //
 // The function may not read or write values on the host, so every operator in it needs a kernel of
 // the device. Numbers that the host gives to operators stay those of the first run. Shapes do too.
@@ -47,7 +52,7 @@ class Capture {
   // Throws InvalidArgument for a device other than Vulkan's, within another capture, and where the
   // function needs the host. Then, as with DeviceError, OutOfMemory and what the function throws,
   // nothing of it has run on the device: what it was to write has no values.
-  Capture(Device device, const std::function<void()>& step);
+  Capture(Device device, const std::function<void()>& step, const Plan* plan = nullptr);
   // Waits for the device.
   ~Capture();
   Capture(const Capture&) = delete;

@@ -6,6 +6,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/memory/gpu/caching_allocator.h"
+#include "tenon/memory/gpu/private_pool.h"
 
 namespace tenon {
 namespace {
@@ -18,12 +19,23 @@ PlanConfig checked(const Plan* plan, Backend& backend) {
   return {plan, plan->shared() ? std::make_shared<SharedRange>(backend, *plan) : nullptr};
 }
 
+using FreeMemory = PlanAllocator::FreeMemory;
+
+std::unique_ptr<DeviceAllocator> make_fallback(Backend& backend, std::uint64_t limit_bytes,
+                                               FreeMemory free_memory) {
+  if (free_memory == FreeMemory::kGoesBack)
+    return std::make_unique<CachingAllocator>(backend, CachingSettings{}, limit_bytes);
+  return std::make_unique<PrivatePool>(backend, std::function<void()>(),
+                                       PrivatePool::Made::kOfSegments, limit_bytes);
+}
+
 }  // namespace
 
-PlanAllocator::PlanAllocator(Backend& backend, const Plan* plan, std::uint64_t limit_bytes)
-    : PlacementAllocator(
-          "plan", backend, checked(plan, backend), limit_bytes,
-          std::make_unique<CachingAllocator>(backend, CachingSettings{}, limit_bytes)) {}
+PlanAllocator::PlanAllocator(Backend& backend, const Plan* plan, std::uint64_t limit_bytes,
+                             FreeMemory free_memory)
+    : PlacementAllocator("plan", backend, checked(plan, backend), limit_bytes,
+                         make_fallback(backend, limit_bytes, free_memory)),
+      free_memory_(free_memory) {}
 
 std::size_t PlanAllocator::alignment() const {
   return alignment_of_steps(std::min(config().plan->unit_bytes(), kMinBlockSize));

@@ -21,8 +21,13 @@ extern template class FastPath<PlanPlacement, ChunkedAllocator>;
 // (SharedRange). Everything else is ChunkedAllocator's.
 class PlanAllocator final : public PlacementAllocator<PlanPlacement, PlanConfig> {
  public:
+  // What is free goes back when memory is short, or stays until the end, since recorded work reads
+  // and writes its addresses. Then a private pool serves what the plan lacks.
+  enum class FreeMemory : bool { kGoesBack, kStays };
+
   // Throws InvalidArgument for a null plan. `plan` must outlive the allocator.
-  [[gnu::cold]] PlanAllocator(Backend& backend, const Plan* plan, std::uint64_t limit_bytes = 0);
+  [[gnu::cold]] PlanAllocator(Backend& backend, const Plan* plan, std::uint64_t limit_bytes = 0,
+                              FreeMemory free_memory = FreeMemory::kGoesBack);
 
   std::size_t alignment() const override;
 
@@ -33,7 +38,13 @@ class PlanAllocator final : public PlacementAllocator<PlanPlacement, PlanConfig>
   // In words, for a log: "35,000 of 35,283 requests as planned, 283 diverged (...)".
   [[gnu::cold]] std::string report_text() const;
 
+ protected:
+  bool release_cached() override {
+    return free_memory_ == FreeMemory::kGoesBack && PlacementAllocator::release_cached();
+  }
+
  private:
+  const FreeMemory free_memory_;
   IdleCache idle_cache_{*this};  // last
 };
 

@@ -30,7 +30,7 @@ struct CaptureState {};
 
 namespace tenon {
 
-Capture::Capture(Device device, const std::function<void()>&) {
+Capture::Capture(Device device, const std::function<void()>&, const Plan*) {
   throw InvalidArgument(
       fmt::format("Capture: Tenon was built without kernels for {}; install glslc and Vulkan's "
                   "headers and build it again",

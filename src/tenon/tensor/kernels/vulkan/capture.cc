@@ -11,7 +11,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/device/vulkan/vulkan_backend.h"
-#include "tenon/memory/gpu/private_pool.h"
+#include "tenon/memory/placement/plan_allocator.h"
 #include "tenon/memory/registry.h"
 #include "tenon/memory/system/system_allocator.h"
 #include "tenon/tensor/kernels/vulkan/capturing.h"
@@ -19,8 +19,8 @@
 namespace tenon {
 namespace {
 
-// Where a pool has memory.
-class PoolRanges final : public Observer {
+// Where the step's memory is.
+class MemoryRanges final : public Observer {
  public:
   void on_memory_event(const MemoryEventInfo& info) override {
     if (info.event == MemoryEvent::kMapped)
@@ -36,13 +36,25 @@ class PoolRanges final : public Observer {
   std::vector<std::pair<const char*, std::uint64_t>> ranges_;
 };
 
-// Ends the pools of captures that are gone, once no tensor is left there.
-void retire(std::unique_ptr<PrivatePool> pool) {
+// What a step's tensors get.
+struct StepMemory {
+  StepMemory(Backend& backend, const Plan* given)
+      : plan(given != nullptr ? *given : Plan()),
+        allocator(backend, &plan, 0, PlanAllocator::FreeMemory::kStays) {}
+
+  const Plan plan;
+  PlanAllocator allocator;
+};
+
+// Ends the memory of captures that are gone, once no tensor is left there.
+void retire(std::unique_ptr<StepMemory> memory) {
   static std::mutex mutex;
-  static auto& retired = *new std::vector<std::unique_ptr<PrivatePool>>();
+  static auto& retired = *new std::vector<std::unique_ptr<StepMemory>>();
   const std::lock_guard lock(mutex);
-  retired.push_back(std::move(pool));
-  std::erase_if(retired, [](const auto& each) { return each->stats().allocation[0].current == 0; });
+  retired.push_back(std::move(memory));
+  std::erase_if(retired, [](const auto& each) {
+    return each->allocator.stats().allocation[0].current == 0;
+  });
 }
 
 }  // namespace
@@ -54,7 +66,7 @@ struct vulkan::CaptureState {
     const void* data = nullptr;
     bool is_written = false;
   };
-  // Memory for numbers that kernels read, and what a run copies there. It is none of the pool's: a
+  // Memory for numbers that kernels read, and what a run copies there. It is none of the step's: a
   // run writes it before the step, which writes to memory that its tensors had before.
   struct Numbers {
     static constexpr std::size_t kMost = 4096;
@@ -66,20 +78,19 @@ struct vulkan::CaptureState {
     Renew renew;
   };
 
-  explicit CaptureState(Device device)
+  CaptureState(Device device, const Plan* plan)
       : backend(vulkan_backend(device.index)),
         stream(current_stream(device)),
-        pool(std::make_unique<PrivatePool>(backend, std::function<void()>(),
-                                           PrivatePool::Made::kOfSegments)) {
-    pool->observers().add(&ranges);
+        memory(std::make_unique<StepMemory>(backend, plan)) {
+    memory->allocator.observers().add(&ranges);
   }
   ~CaptureState() {
     ignore_refusal([&] { backend.synchronize(); });
     if (number != 0) backend.drop_capture(number);
     numbers.clear();
     uses.clear();
-    pool->observers().remove(&ranges);
-    retire(std::move(pool));
+    memory->allocator.observers().remove(&ranges);
+    retire(std::move(memory));
   }
   CaptureState(const CaptureState&) = delete;
   CaptureState& operator=(const CaptureState&) = delete;
@@ -91,8 +102,8 @@ struct vulkan::CaptureState {
   VulkanBackend& backend;
   const Stream stream;
   SystemAllocator numbers_memory{backend};
-  PoolRanges ranges;
-  std::unique_ptr<PrivatePool> pool;
+  MemoryRanges ranges;
+  std::unique_ptr<StepMemory> memory;
   std::unordered_map<StorageImpl*, Use> uses;
   std::deque<Numbers> numbers;
   std::vector<Changing> changing;  // in the order of the step
@@ -107,7 +118,7 @@ void vulkan::CaptureState::record(const std::function<void()>& step) {
   backend.begin_capture(stream);
   recording = this;
   try {
-    const AllocatorGuard guard(backend.device(), *pool);
+    const AllocatorGuard guard(backend.device(), memory->allocator);
     step();
   } catch (...) {
     recording = nullptr;
@@ -138,7 +149,7 @@ void vulkan::CaptureState::submit() {
   backend.run_capture(number);
 }
 
-Capture::Capture(Device device, const std::function<void()>& step)
+Capture::Capture(Device device, const std::function<void()>& step, const Plan* plan)
     : state_([&] {
         if (device.type != DeviceType::kVulkan)
           throw InvalidArgument(fmt::format("Capture: it records the work of a Vulkan device, not "
@@ -146,7 +157,7 @@ Capture::Capture(Device device, const std::function<void()>& step)
                                             to_string(device)));
         if (recording != nullptr)
           throw InvalidArgument("Capture: a step that is captured cannot capture another one");
-        return std::make_unique<vulkan::CaptureState>(device);
+        return std::make_unique<vulkan::CaptureState>(device, plan);
       }()) {
   state_->record(step);
   state_->submit();
@@ -162,7 +173,9 @@ void Capture::run() {
     if (use.is_written) ++storage->version();
 }
 
-std::uint64_t Capture::reserved_bytes() const { return state_->pool->reserved_bytes(); }
+std::uint64_t Capture::reserved_bytes() const { 
+  return state_->memory->allocator.reserved_bytes();
+}
 
 // --- What kernels tell.
 
