@@ -25,8 +25,7 @@ constexpr std::size_t kFinalists = 6;
 constexpr double kWorthShare = 0.01;
 constexpr std::uint64_t kWorthBytes = 16 * kMiB;
 // What each further setting must save, as a share of the live peak.
-constexpr double kPriceOfASetting = 0.002;
-
+constexpr double kPriceOfASetting = 0.01;
 
 std::uint64_t largest(const SettingsFigures& figures, std::uint64_t AdviceFigures::* figure) {
   std::uint64_t most = 0;
