@@ -275,29 +275,47 @@ void print_training_memory(const std::string& name, const std::string& policy,
   allocator->observers().remove(&requests);
 }
 
-// A step recorded by a meter, then captured on its plan: what is held from then on.
+// A step rehearsed, then captured on the plan of its requests.
 void print_captured_memory(const std::string& name) {
   const auto pool = make_policy("pool", vulkan_backend(0), {});
-  StepMeter meter(*pool);
-  const AllocatorGuard guard(kVulkan, meter);
+  StepMeter live(*pool);
+  const AllocatorGuard guard(kVulkan, live);
   const auto training = make_training(name);
-  meter.record(true);
-  training->step();
-  meter.record(false);
-  training->model->zero_grad();
-  training->loss = Tensor();
-  pool->empty_cache();
-  const Plan plan = make_plan(meter.events(), 64);
-  Capture capture(kVulkan, [&] { training->step(); }, &plan);
-  capture.run();
+  const auto drop_results = [&] {
+    training->model->zero_grad();
+    training->loss = Tensor();
+  };
+  Plan plan(64);
+  Capture::rehearse(kVulkan, [&](DeviceAllocator& addresses) {
+    StepMeter meter(addresses);
+    meter.record(true);
+    const AllocatorGuard metered(kVulkan, meter);
+    training->step();
+    plan = make_plan(meter.events(), 64);
+    drop_results();
+  });
+  std::uint64_t live_peak = 0;
+  Capture capture(
+      kVulkan,
+      [&] {
+        live.serve_from(dynamic_cast<DeviceAllocator&>(*current_allocator(kVulkan)));
+        const AllocatorGuard metered(kVulkan, live);
+        training->step();
+        live_peak = live.peak_bytes();
+        live.serve_from(*pool);
+      },
+      &plan);
+  for (int i = 0; i < 3; ++i) capture.run();
   vulkan_backend(0).synchronize();
-  const std::uint64_t held = pool->reserved_bytes() + capture.reserved_bytes();
-  fmt::print("{:>4} in training, captured on a plan after a step by pool: held {:.3f} of the live "
-             "peak, {} by the capture\n",
-             name, static_cast<double>(held) / static_cast<double>(meter.peak_bytes()),
+  const auto of_pool = static_cast<std::uint64_t>(pool->stats().reserved_bytes[0].peak);
+  fmt::print("{:>4} in training, captured on a plan: reserved / live peak {:.3f}, {} live, {} by "
+             "pool and {} by the capture\n",
+             name,
+             static_cast<double>(of_pool + capture.reserved_bytes()) /
+                 static_cast<double>(live_peak),
+             format_byte_size(live_peak), format_byte_size(of_pool),
              format_byte_size(capture.reserved_bytes()));
-  training->model->zero_grad();
-  training->loss = Tensor();
+  drop_results();
 }
 
 void print_training_memory(const std::string& name) {

@@ -223,39 +223,82 @@ TEST_F(VulkanCapture, MemoryOfTheCaptureServesNothingElse) {
   EXPECT_EQ(x.select(0, 0).item<float>(), 3.0f);
 }
 
-// With the plan of another step, too: what differs from it comes from elsewhere.
-TEST_F(VulkanCapture, APlanGivesTheBitsOfTheStepInItsOwnBytes) {
-  CapturedTraining plain(true), recorded(true), other(true);
-  plain.next_batch();
-  plain.step();
-  const auto plan_of = [](CapturedTraining& training) {
-    training.next_batch();
-    StepMeter meter(vulkan_allocator(0));
+template <typename Call>
+std::string message_of(Call&& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+// What a step of the training requests, from a rehearsal, which changes nothing on the device.
+Plan plan_of(CapturedTraining& training) {
+  Plan plan;
+  const std::uint64_t drawn = training.generator.offset();
+  const std::vector<std::uint64_t> updates = training.optimizer->updates();
+  Capture::rehearse(kVulkan, [&](DeviceAllocator& addresses) {
+    StepMeter meter(addresses);
     meter.record(true);
-    {
-      const AllocatorGuard guard(kVulkan, meter);
-      training.step();
-    }
-    Plan plan = make_plan(meter.events(), 64);
+    const AllocatorGuard guard(kVulkan, meter);
+    training.step();
+    plan = make_plan(meter.events(), 64);
     training.model->zero_grad();
     training.loss = Tensor();
-    return plan;
-  };
-  const Plan plan = plan_of(recorded);
-  CapturedTraining smaller(true, false);
-  const Plan of_smaller = plan_of(smaller);
-  plan_of(other);
-  Capture planned(kVulkan, [&] { recorded.step(); }, &plan);
+  });
+  training.generator.set_offset(drawn);
+  training.optimizer->set_updates(updates);
+  return plan;
+}
+
+// With the plan of another step, too: what differs from it comes from elsewhere.
+TEST_F(VulkanCapture, APlanGivesTheBitsOfTheStepInItsOwnBytes) {
+  CapturedTraining plain(true), rehearsed(true), other(true), smaller(true, false);
+  for (CapturedTraining* each : {&plain, &rehearsed, &other}) each->next_batch();
+  const std::uint64_t reserved = vulkan_allocator(0).reserved_bytes();
+  const Plan plan = plan_of(rehearsed), of_smaller = plan_of(smaller);
+  EXPECT_EQ(vulkan_allocator(0).reserved_bytes(), reserved);
+  Capture planned(kVulkan, [&] { rehearsed.step(); }, &plan);
   Capture diverging(kVulkan, [&] { other.step(); }, &of_smaller);
   EXPECT_EQ(planned.reserved_bytes(), plan.total_bytes());
   EXPECT_GT(diverging.reserved_bytes(), of_smaller.total_bytes());
-  for (CapturedTraining* each : {&recorded, &other}) each->next_batch();
+  for (CapturedTraining* each : {&plain, &rehearsed, &other}) each->next_batch();
   for (Capture* each : {&planned, &diverging}) each->run();
-  plain.step();
-  plain.next_batch();
-  plain.step();
-  EXPECT_TRUE(recorded.results() == plain.results());
-  EXPECT_TRUE(other.results() == plain.results());
+  CapturedTraining again(true);
+  for (int i = 0; i < 2; ++i) {
+    again.next_batch();
+    again.step();
+  }
+  EXPECT_TRUE(rehearsed.results() == again.results());
+  EXPECT_TRUE(other.results() == again.results());
+}
+
+TEST_F(VulkanCapture, ARehearsalsAddressesHaveNoMemory) {
+  VulkanBackend& backend = vulkan_backend(0);
+  const Tensor x = to(ones({1000}, DType::kF32), kVulkan);
+  Capture::rehearse(kVulkan, [&](DeviceAllocator& addresses) {
+    const Stream stream = current_stream(kVulkan);
+    const DataPtr block = addresses.allocate(4000);
+    ops::add_(x, full({1000}, 1, DType::kF32, kVulkan));
+    backend.fill(block.get(), 1, 4000, stream);
+    backend.copy(block.get(), x.storage().impl()->data_in_stream(), 4000, stream);
+    char here[4] = {};
+    EXPECT_THAT(message_of([&] { backend.copy(here, block.get(), 4, stream); }),
+                HasSubstr("a capture records no copy to or from the host"));
+    const Stream other = backend.create_stream();
+    EXPECT_THAT(message_of([&] { backend.fill(block.get(), 1, 4, other); }),
+                HasSubstr("there is no memory, only addresses for a rehearsal"));
+    EXPECT_THAT(message_of([&] { backend.copy(here, block.get(), 4, other); }),
+                HasSubstr("there is no memory, only addresses for a rehearsal"));
+  });
+  EXPECT_EQ(x.select(0, 999).item<float>(), 1.0f) << "nothing ran";
+  EXPECT_EQ(message_of([&] {
+              Capture::rehearse(kVulkan, [&](DeviceAllocator&) { x.select(0, 0).item<float>(); });
+            }),
+            "Capture: the step needs the host for a tensor's values, which later runs would not "
+            "repeat; do it outside the step");
+  EXPECT_EQ(x.select(0, 0).item<float>(), 1.0f);
 }
 
 TEST_F(VulkanCapture, LargeStepsAreCutIntoSubmissions) {
@@ -267,16 +310,6 @@ TEST_F(VulkanCapture, LargeStepsAreCutIntoSubmissions) {
   capture.run();
   EXPECT_EQ(vulkan_backend(0).submissions() - before, 3u);
   EXPECT_EQ(x.select(0, 0).item<float>(), 601.0f);
-}
-
-template <typename Call>
-std::string message_of(Call&& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 TEST_F(VulkanCapture, MisuseIsToldAndTheDeviceWorksOn) {

@@ -20,15 +20,15 @@ struct StepTensors {
   Tensor loss, logits, gradient_norm;
 };
 
-// A step whose batch lies in tensors that stay. It is computed with a first batch and captured with
-// the next one of that shape. Not thread-safe. What it holds must go before the memory of the run.
+// A step whose batch lies in tensors that stay. It is captured with the first batch, on a plan of
+// what a rehearsal requests. Not thread-safe. What it holds must go before the memory of the run.
 class CapturedStep {
  public:
   using Step = std::function<StepTensors(const Tensor& input, const Tensor& targets)>;
-  // `step` reads and writes nothing on the host, and leaves no gradients. `plan`: of the requests
-  // of its first run.
-  CapturedStep(Device device, Step step, std::function<Plan()> plan)
-      : device_(device), step_(std::move(step)), plan_(std::move(plan)) {}
+  // `step` reads and writes nothing on the host, and leaves no gradients. `undo` takes back what it
+  // changes on the host, and drops the gradients of one that failed.
+  CapturedStep(Device device, Step step, std::function<void()> undo)
+      : device_(device), step_(std::move(step)), undo_(std::move(undo)) {}
 
   // Queues the step for the batch. False, and nothing of it has run on the device: the batch has
   // another shape, or the device has no kernel for a part. Throws what the step throws otherwise.
@@ -41,11 +41,13 @@ class CapturedStep {
   }
 
  private:
+  Plan rehearsed();
+
   const Device device_;
   const Step step_;
-  const std::function<Plan()> plan_;
+  const std::function<void()> undo_;
   bool may_capture_ = true;
-  std::vector<std::int64_t> sizes_;    // of the last input, then of the captured one
+  std::vector<std::int64_t> sizes_;    // of the input
   Tensor input_, targets_;             // on the device
   std::unique_ptr<Capture> capture_;
   StepTensors result_;

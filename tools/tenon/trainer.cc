@@ -95,9 +95,9 @@ class Trainer {
       captured_ = std::make_unique<CapturedStep>(
           settings.device,
           [this](const Tensor& input, const Tensor& targets) {
-            return memory_.run_inside_captured([&] { return step_on_device(input, targets); });
+            return memory_.run_in_capture([&] { return step_on_device(input, targets); });
           },
-          [this] { return memory_.plan_of_capture(); });
+          [this] { take_back_step(); });
     all_steps_ = settings.epochs * task.steps_per_epoch();
     schedule_ = nn::one_cycle_schedule(all_steps_);
     if (!settings.resume_file.empty()) resume();
@@ -356,24 +356,25 @@ class Trainer {
     return of;
   }
 
+  void take_back_step() {
+    generator_.set_offset(drawn_before_step_);
+    optimizer_->set_updates(updates_before_step_);
+    optimizer_->zero_grad();
+  }
+
   // False: the step is to be computed anew, as if this had not been called.
   bool run_captured(StepNumbers* numbers) {
     if (captured_ == nullptr) return false;
     const ExampleBatch batch = task_.batch({});
-    const std::uint64_t drawn = generator_.offset();
-    const std::vector<std::uint64_t> updates = optimizer_->updates();
+    drawn_before_step_ = generator_.offset();
+    updates_before_step_ = optimizer_->updates();
     optimizer_->set_learning_rate(base_rate() * schedule_(step_));
     const bool has_run = memory_.run_captured([&] {
       if (!captured_->run(batch)) return false;
       memory_.set_captured_bytes(captured_->reserved_bytes());
       return true;
     });
-    if (!has_run) {
-      generator_.set_offset(drawn);
-      optimizer_->set_updates(updates);
-      optimizer_->zero_grad();
-      return false;
-    }
+    if (!has_run) return false;
     const StepTensors& result = captured_->result();
     numbers->score = score_of(result.logits, batch.targets);
     const double loss = result.loss.item<double>();
@@ -529,6 +530,8 @@ class Trainer {
   std::unique_ptr<RankTraining> ranks_;  // null: trains alone
   std::unique_ptr<nn::Optimizer> optimizer_;
   std::unique_ptr<CapturedStep> captured_;  // null: each step is computed anew
+  std::uint64_t drawn_before_step_ = 0;     // with the next one, what take_back_step goes back to
+  std::vector<std::uint64_t> updates_before_step_;
   nn::Schedule schedule_;
   std::optional<nn::LossScale> loss_scale_;  // with f16
   std::string data_hash_;  // empty: not computed yet

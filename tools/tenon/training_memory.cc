@@ -75,12 +75,6 @@ void TrainingMemory::note_first_step() {
       step.begin(), step.end(), [](auto& e) { return e.kind == StepEvent::Kind::kAlloc; }));
 }
 
-Plan TrainingMemory::plan_of_capture() {
-  Plan plan = steps_ == 1 ? make_plan(events_of_step(), kAlignment) : Plan(kAlignment);
-  policy_->empty_cache();
-  return plan;
-}
-
 void TrainingMemory::prepare() {
   note_first_step();
   if (name_ == "plan") {

@@ -68,27 +68,22 @@ class TrainingMemory {
   template <typename Body>
   bool run_captured(Body&& body) {
     const std::uint64_t calls_before = backend_.ledger().memory_calls();
+    if (steps_ == 0) events_before_step_ = meter_->events().size();
     if (steps_ == 1) note_first_step();
     if (!body()) return false;
     end_step(calls_before);
     return true;
   }
-  // The inside of such a step. While it is captured, what the capture's memory hands out counts as
-  // well.
+  // While a step is captured: what the capture's memory hands out counts as well. A rehearsal has a
+  // meter of its own.
   template <typename Body>
-  auto run_inside_captured(Body&& body) {
-    Allocator* const allocator = current_allocator(backend_.device());
-    if (allocator == meter_.get()) {
-      if (steps_ == 0) events_before_step_ = meter_->events().size();
-      return body();
-    }
+  auto run_in_capture(Body&& body) {
+    auto* const memory = dynamic_cast<DeviceAllocator*>(current_allocator(backend_.device()));
+    if (memory == nullptr) return body();
     const AllocatorGuard metered(backend_.device(), *meter_);
-    const Serving serving(*this, dynamic_cast<DeviceAllocator&>(*allocator));
+    const Serving serving(*this, *memory);
     return body();
   }
-  // Where a step after the first one may have what that requested; of no streams if another step
-  // was in between. Gives back what that used.
-  Plan plan_of_capture();
   // The same for work that is no step: it finds the arena or goes to the policy.
   template <typename Body>
   void run_aside(Body&& body) {

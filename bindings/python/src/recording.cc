@@ -120,10 +120,11 @@ std::vector<DeviceRecording> devices_of(const SharedRecording& recording) {
 
 }  // namespace
 
-SharedRecording load_recording(const std::string& path, nb::handle progress) {
+SharedRecording load_recording(const std::string& path, nb::handle progress,
+                               const std::string& name) {
   return interruptible(progress, [&](const Report& report) -> SharedRecording {
     auto recording = std::make_shared<Recording>();
-    recording->path = path;
+    recording->path = name.empty() ? path : name;
     const std::string step = "reading " + path;
     report(0, step);
     recording->snapshot = load_snapshot(path, [&](std::size_t done, std::size_t all) {
@@ -170,7 +171,8 @@ void bind_recording(nb::module_& module) {
       .def_prop_ro("path", [](const Recording& r) { return r.path; })
       .def_prop_ro("notes", [](const Recording& r) { return r.snapshot.notes; })
       .def_prop_ro("settings", [](const Recording& r) { return r.snapshot.settings; });
-  module.def("load_recording", &load_recording, nb::arg("path"), nb::arg("progress").none());
+  module.def("load_recording", &load_recording, nb::arg("path"), nb::arg("progress").none(),
+             nb::arg("name") = "");
   module.def("devices_of", &devices_of);
   module.def("segment_rows", &segment_rows);
   module.def("segment_block_rows", &segment_block_rows);

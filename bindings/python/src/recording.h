@@ -78,7 +78,9 @@ struct Answer {
 };
 
 // Reads a file of any format.
-SharedRecording load_recording(const std::string& path, nanobind::handle progress);
+// `name`: what answers call it; empty: as its path.
+SharedRecording load_recording(const std::string& path, nanobind::handle progress,
+                               const std::string& name = {});
 
 void bind_recording(nanobind::module_& module);
 void bind_answers(nanobind::module_& module);

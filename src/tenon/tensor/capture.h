@@ -10,6 +10,7 @@
 
 namespace tenon {
 
+class DeviceAllocator;
 class Plan;
 
 namespace vulkan {
@@ -38,9 +39,8 @@ struct CaptureState;
 // Memory: while the function runs, tensors come from memory of the capture, which serves nothing
 // else. Tensors that the function leaves (the loss, gradients) are there, and the memory stays
 // until they are gone. Tensors from before that it uses stay alive in the capture. A plan of the
-// function's requests (make_plan in lab/planner.h, of a recorded run of it) gives each its place,
-// which takes about as much as is live at once. A pool serves the requests that differ from the
-// plan, and all of them without one.
+// function's requests (rehearse) gives each its place, which takes about as much as is live at
+// once. A pool serves the requests that differ from the plan, and all of them without one.
 //
 // The function may not read or write values on the host, so every operator in it needs a kernel of
 // the device. Numbers that the host gives to operators stay those of the first run. Shapes do too.
@@ -53,6 +53,12 @@ class Capture {
   // function needs the host. Then, as with DeviceError, OutOfMemory and what the function throws,
   // nothing of it has run on the device: what it was to write has no values.
   Capture(Device device, const std::function<void()>& step, const Plan* plan = nullptr);
+  // Runs the function as the constructor does, but nothing of it on the device: its tensors get
+  // addresses without memory, from the allocator that it is given. A StepMeter before that records
+  // the requests, and make_plan (lab/planner.h) makes the plan. What the function changes on the
+  // host stays changed: optimisers' numbers of updates, generators, versions. Tensors that it
+  // leaves must be gone before rehearse() ends. Throws as the constructor.
+  static void rehearse(Device device, const std::function<void(DeviceAllocator&)>& step);
   // Waits for the device.
   ~Capture();
   Capture(const Capture&) = delete;

@@ -9,7 +9,7 @@ import tempfile
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from tenon import _core
-from tenon._recording import Recording, load
+from tenon._recording import Recording
 
 CARDS: Dict[str, Dict[str, int]] = {
     "V100": {"major": 7, "minor": 0, "processors": 80, "gib": 16},
@@ -161,7 +161,7 @@ def _loaded(snapshot: bytes, name: str) -> Recording:
     try:
         with open(path, "wb") as out:
             out.write(snapshot)
-        return load(path)
+        return Recording(_core.load_recording(path, None, name))
     finally:
         os.unlink(path)
         os.rmdir(folder)

@@ -42,6 +42,14 @@ struct VulkanBackend::State {
     const auto found = std::prev(segments.upper_bound(at));
     return {&found->second.buffer, at - found->first};
   }
+  // The same for work: DeviceError where a rehearsal reserved the addresses.
+  VulkanPlace memory_of(const char* call, const void* address, std::uint64_t size_bytes) const {
+    const VulkanPlace place = place_of(call, address, size_bytes);
+    if (place.buffer != nullptr && place.buffer->buffer == VK_NULL_HANDLE)
+      raise<DeviceError>("{}({}): there is no memory, only addresses for a rehearsal", call,
+                         address);
+    return place;
+  }
 
   void give_back(std::uintptr_t base, const Placed& placed) {
     if (placed.reserved) os::release(reinterpret_cast<void*>(base), placed.buffer.size_bytes);
@@ -51,7 +59,7 @@ struct VulkanBackend::State {
 
   // Of the segment there. Throws InvalidArgument where it has no texels.
   VkDescriptorSet texels_of(const void* address) {
-    const VulkanPlace place = place_of("launch", address, 1);
+    const VulkanPlace place = memory_of("launch", address, 1);
     if (place.buffer == nullptr || !texels.texel_at(*place.buffer, place.offset))
       raise<InvalidArgument>("launch: no texel begins at {}; give addresses that texel_at finds",
                              address);
@@ -187,6 +195,22 @@ std::optional<Segment> VulkanBackend::allocate_segment(std::uint64_t size_bytes,
                  kind};
 }
 
+std::optional<Segment> VulkanBackend::reserve_segment(std::uint64_t size_bytes) {
+  const std::lock_guard lock(state_->mutex);
+  state_->table.require_segment_size(size_bytes);
+  if (size_bytes > kMaxRequestBytes) return std::nullopt;
+  const std::uint64_t rounded = align_up(size_bytes, limits_.alignment);
+  void* const base = os::reserve(rounded, os::page_size());
+  if (base == nullptr) return std::nullopt;
+  const auto at = reinterpret_cast<std::uintptr_t>(base);
+  VulkanBuffer nothing;
+  nothing.address = at;
+  nothing.size_bytes = rounded;
+  nothing.heap = VK_MAX_MEMORY_HEAPS;
+  state_->segments.emplace(at, State::Placed{nothing, true});
+  return Segment{base, nullptr, rounded, state_->table.add_segment(at, rounded)};
+}
+
 void VulkanBackend::free_segment(const Segment& segment) {
   const TimedCall call(*state_, DriverCall::kFree);
   state_->table.require_segment(segment);
@@ -231,8 +255,15 @@ void VulkanBackend::copy(void* dest, const void* src, std::uint64_t size_bytes, 
   std::unique_lock lock(state_->mutex);
   state_->streams.require("copy", stream);
   if (size_bytes == 0) return;
-  const VulkanPlace to = state_->place_of("copy to", dest, size_bytes);
-  const VulkanPlace from = state_->place_of("copy from", src, size_bytes);
+  if (state_->streams.is_rehearsed(stream)) {
+    if (state_->place_of("copy to", dest, size_bytes).buffer != nullptr &&
+        state_->place_of("copy from", src, size_bytes).buffer != nullptr)
+      return;
+    raise<DeviceError>("copy({}, {}, {}): a capture records no copy to or from the host", dest,
+                       src, size_bytes);
+  }
+  const VulkanPlace to = state_->memory_of("copy to", dest, size_bytes);
+  const VulkanPlace from = state_->memory_of("copy from", src, size_bytes);
   if (to.buffer != nullptr && from.buffer != nullptr)
     return state_->contents.copy(to, from, size_bytes, stream);
   if (dest == nullptr || src == nullptr)
@@ -252,10 +283,13 @@ void VulkanBackend::fill(void* dest, std::uint8_t value, std::uint64_t size_byte
   const std::lock_guard lock(state_->mutex);
   state_->streams.require("fill", stream);
   if (size_bytes == 0) return;
-  const VulkanPlace to = state_->place_of("fill", dest, size_bytes);
+  const bool is_rehearsed = state_->streams.is_rehearsed(stream);
+  const VulkanPlace to = is_rehearsed ? state_->place_of("fill", dest, size_bytes)
+                                      : state_->memory_of("fill", dest, size_bytes);
   if (to.buffer == nullptr)
     raise<DeviceError>("fill({}, {} bytes): {} has no such memory", dest, size_bytes,
                        to_string(device_));
+  if (is_rehearsed) return;
   state_->contents.fill(to, value, size_bytes, stream);
 }
 
@@ -275,6 +309,7 @@ void VulkanBackend::launch(const VulkanKernel& kernel, std::span<const std::byte
                            groups[1], groups[2], to_string(device_), most[0], most[1], most[2]);
   const std::lock_guard lock(state.mutex);
   state.streams.require("launch", stream);
+  if (state.streams.is_rehearsed(stream)) return;
   VulkanKernels::Sets sets = {};
   if (kernel.reads_texels) sets = {state.texels_of(texels[0]), state.texels_of(texels[1])};
   const VkPipeline pipeline = state.kernels.pipeline_of(kernel);
@@ -283,10 +318,10 @@ void VulkanBackend::launch(const VulkanKernel& kernel, std::span<const std::byte
   state.streams.end_command(stream, std::uint64_t{groups[0]} * groups[1] * groups[2]);
 }
 
-void VulkanBackend::begin_capture(Stream stream) {
+void VulkanBackend::begin_capture(Stream stream, Captures captures) {
   state_->vulkan.driver().require_same_process();
   const std::lock_guard lock(state_->mutex);
-  state_->streams.begin_capture(stream);
+  state_->streams.begin_capture(stream, captures == Captures::kNothing);
 }
 
 std::uint64_t VulkanBackend::end_capture(Stream stream) {

@@ -84,10 +84,15 @@ class VulkanBackend final : public Backend {
   // copies to or from the host there. end_capture returns the capture's number; run_capture queues
   // its work on its stream again, by one submission for each batch (VulkanStreams). drop_capture
   // lets it go when the device is done. Requires: the bytes that it reaches stay until then.
-  void begin_capture(Stream stream);
+  // A rehearsed capture checks the calls and keeps nothing of them.
+  enum class Captures : bool { kWork, kNothing };
+  void begin_capture(Stream stream, Captures captures = Captures::kWork);
   std::uint64_t end_capture(Stream stream);
   void run_capture(std::uint64_t capture);
   void drop_capture(std::uint64_t capture);
+  // Addresses without memory, for calls of a rehearsed capture: other calls refuse them. Nothing
+  // where the process has none left. free_segment gives them back.
+  std::optional<Segment> reserve_segment(std::uint64_t size_bytes);
   // What kernels may use.
   const VulkanAbilities& abilities() const;
   // Pipelines made so far.

@@ -246,10 +246,11 @@ bool VulkanStreams::has_reached(StreamState& stream, std::uint64_t value) {
 
 // --- Captures.
 
-void VulkanStreams::begin_capture(Stream stream) {
+void VulkanStreams::begin_capture(Stream stream, bool rehearsed) {
   StreamState& state = find_queued("begin_capture", stream);
   submit_up_to(state, state.end());
   state.is_captured = true;
+  state.is_rehearsed = rehearsed;
 }
 
 // The next command begins another batch.
@@ -262,7 +263,7 @@ void VulkanStreams::close_captured(StreamState& stream) {
 
 std::vector<VkCommandBuffer> VulkanStreams::end_capture(Stream stream) {
   StreamState& state = find("end_capture", stream);
-  state.is_captured = false;
+  state.is_captured = state.is_rehearsed = false;
   try {
     close_captured(state);
   } catch (...) {

@@ -61,8 +61,9 @@ class VulkanStreams {
   bool is_idle(Stream stream);
 
   // From now on commands of the stream are captured. What waits for its work or records events is
-  // refused with DeviceError until end_capture.
-  void begin_capture(Stream stream);
+  // refused with DeviceError until end_capture. Rehearsed: the caller gives no commands.
+  void begin_capture(Stream stream, bool rehearsed);
+  bool is_rehearsed(Stream stream) const { return streams_[stream.id].is_rehearsed; }
   // The captured batches. Throws VulkanError; the capture is over then too.
   std::vector<VkCommandBuffer> end_capture(Stream stream);
   void submit_again(Stream stream, std::span<const VkCommandBuffer> batches);
@@ -104,6 +105,7 @@ class VulkanStreams {
     std::vector<VkCommandBuffer> spare;
     bool exists = true;
     bool is_captured = false;
+    bool is_rehearsed = false;
     std::vector<VkCommandBuffer> captured;  // batches that are complete
 
     // What all work until now, and every event, ends with.

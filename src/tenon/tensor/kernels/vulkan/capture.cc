@@ -36,6 +36,34 @@ class MemoryRanges final : public Observer {
   std::vector<std::pair<const char*, std::uint64_t>> ranges_;
 };
 
+// Addresses for the tensors of a step that only shows what it requests.
+class AddressesAlone final : public DeviceAllocator {
+ public:
+  explicit AddressesAlone(VulkanBackend& vulkan) : DeviceAllocator(vulkan), vulkan_(vulkan) {}
+
+  std::string name() const override { return "addresses alone"; }
+  DataPtr allocate_on(std::size_t size_bytes, Stream stream) override {
+    check_request(size_bytes, stream);
+    if (size_bytes == 0) return DataPtr(stream.device);
+    const auto segment = vulkan_.reserve_segment(size_bytes);
+    if (!segment)
+      throw_out_of_memory(size_bytes, stream, 0, "the process has no addresses left", false);
+    return DataPtr::with_deleter(
+        segment->base,
+        [&vulkan = vulkan_, segment = *segment](void*) {
+          ignore_refusal([&] { vulkan.free_segment(segment); });
+        },
+        stream.device);
+  }
+  void record_stream(const DataPtr&, Stream) override {}
+  AllocatorStats stats() const override { return {}; }
+  void reset_peak_stats() override {}
+  std::uint64_t layout_offset(const DataPtr&) const override { return 0; }
+
+ private:
+  VulkanBackend& vulkan_;
+};
+
 // What a step's tensors get.
 struct StepMemory {
   StepMemory(Backend& backend, const Plan* given)
@@ -95,7 +123,8 @@ struct vulkan::CaptureState {
   CaptureState(const CaptureState&) = delete;
   CaptureState& operator=(const CaptureState&) = delete;
 
-  void record(const std::function<void()>& step);
+  void record(const std::function<void()>& step, DeviceAllocator& allocator,
+              VulkanBackend::Captures captures);
   void check_uses() const;
   void submit();
 
@@ -108,17 +137,31 @@ struct vulkan::CaptureState {
   std::deque<Numbers> numbers;
   std::vector<Changing> changing;  // in the order of the step
   std::uint64_t number = 0;        // the backend's; 0: there is none yet
+  bool is_rehearsal = false;       // tensors come and go as they would: no use keeps one
 };
 
 namespace {
+
 thread_local vulkan::CaptureState* recording = nullptr;
+
+std::unique_ptr<vulkan::CaptureState> make_state(Device device, const Plan* plan) {
+  if (device.type != DeviceType::kVulkan)
+    throw InvalidArgument(fmt::format("Capture: it records the work of a Vulkan device, not of {}",
+                                      to_string(device)));
+  if (recording != nullptr)
+    throw InvalidArgument("Capture: a step that is captured cannot capture another one");
+  return std::make_unique<vulkan::CaptureState>(device, plan);
 }
 
-void vulkan::CaptureState::record(const std::function<void()>& step) {
-  backend.begin_capture(stream);
+}  // namespace
+
+void vulkan::CaptureState::record(const std::function<void()>& step, DeviceAllocator& allocator,
+                                  VulkanBackend::Captures captures) {
+  backend.begin_capture(stream, captures);
+  is_rehearsal = captures == VulkanBackend::Captures::kNothing;
   recording = this;
   try {
-    const AllocatorGuard guard(backend.device(), memory->allocator);
+    const AllocatorGuard guard(backend.device(), allocator);
     step();
   } catch (...) {
     recording = nullptr;
@@ -150,17 +193,15 @@ void vulkan::CaptureState::submit() {
 }
 
 Capture::Capture(Device device, const std::function<void()>& step, const Plan* plan)
-    : state_([&] {
-        if (device.type != DeviceType::kVulkan)
-          throw InvalidArgument(fmt::format("Capture: it records the work of a Vulkan device, not "
-                                            "of {}",
-                                            to_string(device)));
-        if (recording != nullptr)
-          throw InvalidArgument("Capture: a step that is captured cannot capture another one");
-        return std::make_unique<vulkan::CaptureState>(device, plan);
-      }()) {
-  state_->record(step);
+    : state_(make_state(device, plan)) {
+  state_->record(step, state_->memory->allocator, VulkanBackend::Captures::kWork);
   state_->submit();
+}
+
+void Capture::rehearse(Device device, const std::function<void(DeviceAllocator&)>& step) {
+  const auto state = make_state(device, nullptr);
+  AddressesAlone addresses(state->backend);
+  state->record([&] { step(addresses); }, addresses, VulkanBackend::Captures::kNothing);
 }
 
 Capture::~Capture() = default;
@@ -186,7 +227,7 @@ bool is_captured(Device device) {
 }
 
 void note_use(StorageImpl& storage, const void* data, bool writes) {
-  if (recording == nullptr || recording->ranges.contain(data)) return;
+  if (recording == nullptr || recording->is_rehearsal || recording->ranges.contain(data)) return;
   auto& use = recording->uses[&storage];
   if (use.data != nullptr && use.data != data)
     throw InvalidArgument(fmt::format("Capture: the step gives a tensor of {} bytes other memory; "
