@@ -38,6 +38,7 @@
 #include "tenon/memory/policies.h"
 #include "tenon/memory/scopes/with_scope.h"
 #include "tenon/memory/unified/callbacks.h"
+#include "tenon/memory/unified/unified_allocator.h"
 
 // The C library's allocator under names of its own, so that this program can refuse requests.
 extern "C" {
@@ -455,6 +456,24 @@ TEST(FailingMemoryTest, AFreeTellsCallbacksWithoutMemory) {
   refuse_nothing();
   UnifiedCallbackRegistry::instance().remove("without memory");
   EXPECT_EQ(frees, 1);
+}
+
+TEST(FailingMemoryTest, AFreeBeyondTheCacheLimitAllocatesNothing) {
+  if (!kCanRefuse) GTEST_SKIP() << "the sanitizer's allocator refuses nothing";
+  SimBackend device({.capacity_bytes = kGiB});
+  SparedBackend spared(device);
+  UnifiedAllocator unified(spared);
+  unified.set_cache_limit(0);
+  for (int i = 0; i < 2; ++i) {
+    DataPtr block = unified.allocate(32 * kMiB);
+    refuse(1, UINT64_MAX);
+    {
+      const Counted counted;
+      block.clear();
+    }
+    refuse_nothing();
+    EXPECT_EQ(device.used_bytes(), 0u);
+  }
 }
 
 TEST(FailingMemoryTest, AScopePoolIsWholeWhereATrimIsRefusedMemory) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "tenon/base/slab.h"
 #include "tenon/device/backend.h"
 #include "tenon/heap/block.h"
+#include "tenon/memory/observer.h"
 #include "tenon/memory/unified/completions.h"
 
 namespace tenon {
@@ -24,6 +26,9 @@ class BufferPool;
 // Whether the host reaches a buffer's bytes as the device does.
 enum class Storage : std::uint8_t { kShared, kPrivate };
 
+// Heaps taken and given back, for the observers.
+using HeapChanges = std::list<MemoryEventInfo>;
+
 // One segment of the driver, cut into buffers. Idle, and may go back, while no buffer is out.
 struct BufferHeap {
   Segment segment;
@@ -32,6 +37,7 @@ struct BufferHeap {
   Block* first = nullptr;         // its lowest block; the same object for as long as the heap lives
   std::uint64_t buffers_out = 0;  // in use, or freed but pending
   std::uint64_t idle_since = 0;   // by a clock of all heaps; means nothing while buffers are out
+  HeapChanges farewell = HeapChanges(1);  // what tells of its release, which allocates nothing
 };
 
 // Work on another stream than the pool's that a buffer must outlive.

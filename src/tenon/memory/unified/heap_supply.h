@@ -52,9 +52,11 @@ class HeapSupply {
   // One more heap for the pool. False: the driver has no memory.
   bool grow(BufferPool& pool, std::uint64_t size_bytes);
 
-  // The idle heaps, of all pools or of one, that which became idle first at the front. O(heaps).
-  std::vector<BufferHeap*> idle(const BufferPool* only = nullptr) const;
-  // Throws what the driver throws; the heap is then idle as before. Requires: the heap is idle.
+  // Of the idle heaps, of all pools or of one, that which became idle first; null: there is none.
+  // O(heaps).
+  BufferHeap* oldest_idle(const BufferPool* only = nullptr) const;
+  // Allocates nothing. Throws what the driver throws; the heap is then idle as before. Requires:
+  // the heap is idle.
   void release(BufferHeap* heap);
 
   std::uint64_t reserved_bytes() const {
@@ -65,16 +67,16 @@ class HeapSupply {
   const std::vector<BufferHeap*>& heaps() const { return heaps_; }
 
   // Heaps taken (kMapped) and given back (kReleased) since the last call, for the caller to report.
-  std::vector<MemoryEventInfo> take_changes() { return std::exchange(changes_, {}); }
+  HeapChanges take_changes() { return std::exchange(changes_, {}); }
 
  private:
-  void count(MemoryEvent event, const BufferHeap& heap);
+  void count(MemoryEvent event, const BufferHeap& heap, HeapChanges& place);
 
   Backend& backend_;
   AllocatorStats& stats_;
   const MemoryKind shared_memory_;
   std::vector<BufferHeap*> heaps_;  // owned
-  std::vector<MemoryEventInfo> changes_;
+  HeapChanges changes_;
 };
 
 }  // namespace tenon::unified

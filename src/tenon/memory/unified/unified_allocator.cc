@@ -140,7 +140,7 @@ DataPtr UnifiedAllocator::obtain_slowly(const Request& request) {
 
 UnifiedAllocator::Served UnifiedAllocator::try_to_serve(const Request& request, Growth* growth) {
   Served served;
-  std::vector<MemoryEventInfo> changes;
+  unified::HeapChanges changes;
   {
     const AllLanesLock all(*this);
     served = serve(request);
@@ -172,7 +172,7 @@ void UnifiedAllocator::free_block(void* context) {
 void UnifiedAllocator::free_slowly(void* data) {
   std::uint64_t requested = 0;
   Stream stream{device_, 0};
-  std::vector<MemoryEventInfo> changes;
+  unified::HeapChanges changes;
   {
     const AllLanesLock all(*this);
     Buffer* buffer = find_in_use(data, "free");
@@ -192,7 +192,7 @@ void UnifiedAllocator::report(MemoryEvent event, void* data, std::uint64_t size_
   UnifiedCallbackRegistry::instance().report(data, event);
 }
 
-void UnifiedAllocator::report_heaps(const std::vector<MemoryEventInfo>& changes) {
+void UnifiedAllocator::report_heaps(const unified::HeapChanges& changes) {
   for (const MemoryEventInfo& heap : changes)
     if (heap.event == MemoryEvent::kMapped)
       observers_.report(heap.event, heap.data, heap.size_bytes, heap.stream);
@@ -317,7 +317,7 @@ bool UnifiedAllocator::grow(BufferPool& pool, const Request& request) {
   const std::uint64_t soft = limits_.soft_limit_bytes();
   const std::uint64_t hard = limits_.hard_limit_bytes();
   if (options_.grows_by_shares)
-    for (BufferHeap* heap : supply_.idle(&pool)) supply_.release(heap);
+    while (BufferHeap* heap = supply_.oldest_idle(&pool)) supply_.release(heap);
   std::uint64_t bytes = heap_bytes(pool, request, false);
   if (passes(bytes, soft)) {
     bytes = heap_bytes(pool, request, true);
@@ -334,13 +334,13 @@ UnifiedAllocator::Served UnifiedAllocator::serve_by_eviction(const Request& requ
                                                              Growth* growth) {
   if (!std::exchange(growth->retried, true)) ++stats_.num_alloc_retries;
   settle_everything();
-  if (supply_.idle().empty()) return serve(request);
+  if (supply_.oldest_idle() == nullptr) return serve(request);
   const BufferPool& pool = lanes_.find(request.stream)->pool(request.storage, request.size_class);
   const std::uint64_t needed = heap_bytes(pool, request, true);
   const std::uint64_t before = supply_.reserved_bytes();
   release_idle([&] { return before - supply_.reserved_bytes() < needed; });
   if (const Served served = serve(request); served.buffer != nullptr) return served;
-  if (supply_.idle().empty()) return {};
+  if (supply_.oldest_idle() == nullptr) return {};
   release_idle([] { return true; });
   return serve(request);
 }

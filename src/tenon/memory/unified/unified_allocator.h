@@ -215,10 +215,10 @@ class UnifiedAllocator final : public DeviceAllocator {
   // Gives idle heaps back, those that became idle first, while `wanted` says so.
   template <typename Wanted>
   void release_idle(Wanted&& wanted) {
-    if (!wanted()) return;
-    for (unified::BufferHeap* heap : supply_.idle()) {
+    while (wanted()) {
+      unified::BufferHeap* const heap = supply_.oldest_idle();
+      if (heap == nullptr) return;
       supply_.release(heap);
-      if (!wanted()) return;
     }
   }
   void trim_to_cache_limit() noexcept;
@@ -237,7 +237,7 @@ class UnifiedAllocator final : public DeviceAllocator {
   // --- Without it.
   [[noreturn]] void refuse_shared() const;
   void report(MemoryEvent event, void* data, std::uint64_t size_bytes, Stream stream);
-  void report_heaps(const std::vector<MemoryEventInfo>& changes);
+  void report_heaps(const unified::HeapChanges& changes);
 
   const UnifiedOptions options_;
   const bool shares_;

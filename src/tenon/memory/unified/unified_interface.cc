@@ -18,7 +18,7 @@ using unified::Storage;
 // --- Caches.
 
 void UnifiedAllocator::empty_cache() {
-  std::vector<MemoryEventInfo> changes;
+  unified::HeapChanges changes;
   {
     const AllLanesLock all(*this);
     settle_everything();
@@ -38,7 +38,7 @@ std::uint64_t UnifiedAllocator::free_inactive_buffers() {
 
 std::uint64_t UnifiedAllocator::set_cache_limit(std::uint64_t bytes) {
   const std::uint64_t before = limits_.set_cache_limit(bytes);
-  std::vector<MemoryEventInfo> changes;
+  unified::HeapChanges changes;
   {
     const AllLanesLock all(*this);
     trim_to_cache_limit();

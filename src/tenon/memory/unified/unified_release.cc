@@ -145,7 +145,7 @@ void UnifiedAllocator::trim_to_cache_limit() noexcept {
   });
   try {
     if (supply_.reserved_bytes() - active <= limit) return;
-    for (BufferHeap* heap : supply_.idle()) {
+    while (BufferHeap* const heap = supply_.oldest_idle()) {
       const std::uint64_t held = supply_.reserved_bytes();
       if (held - active <= limit || held - heap->segment.size_bytes < wired) break;
       supply_.release(heap);
