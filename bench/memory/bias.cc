@@ -110,8 +110,8 @@ bool measure(const std::string& policy, Backend& backend) {
   double under_fire = 0;
   for (; !done; ++passes) under_fire += work.measure();
   often.join();
-  work.measure();
-  const double after = work.measure();
+  double after = 1e300;  // as often as before
+  for (int round = 0; round < kRounds; ++round) after = std::min(after, work.measure());
   const bool kept = after <= kMostAfter * before && meanwhile <= kMostMeanwhile * before;
   fmt::print("{:<12} {:>8.1f} {:>10.1f} {:>6.2f} {:>8.0f} {:>12.1f} {:>8.1f} {:>6.2f}{}\n", policy,
              before, meanwhile, meanwhile / before, polls_per_s,
