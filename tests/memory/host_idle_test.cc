@@ -65,7 +65,7 @@ TEST(HostIdle, GoesBackByItselfWhileTheProgramDoesNothing) {
   }
 }
 
-TEST(HostIdle, LastBlockInTheDoorGoesBackToo) {
+TEST(HostIdle, TheBlockFreedLastGoesBackToo) {
   HostBackend backend(decay_in(20));
   HostAllocator host(backend);
   for (int i = 0; i < 3; ++i) touched(host, 1, 128 * kMiB).clear();

@@ -42,8 +42,8 @@ std::uint64_t work(DeviceAllocator& allocator, Stream stream, std::uint64_t seed
 }
 
 // A device with streams 0 to kThreads - 1, without any limit that they would have to share.
-struct World {
-  explicit World(const std::string& policy) {
+struct Subject {
+  explicit Subject(const std::string& policy) {
     streams.push_back({device.device(), 0});
     while (streams.size() < kThreads) streams.push_back(device.create_stream());
     PolicyOptions options;
@@ -60,11 +60,11 @@ class ThreadLayout : public ::testing::TestWithParam<std::string> {};
 TEST_P(ThreadLayout, DoesNotDependOnOtherThreads) {
   std::array<std::uint64_t, kThreads> alone;
   for (std::size_t t = 0; t < kThreads; ++t) {
-    World world(GetParam());
-    alone[t] = work(*world.allocator, world.streams[t], t + 1, 0);
+    Subject subject(GetParam());
+    alone[t] = work(*subject.allocator, subject.streams[t], t + 1, 0);
   }
   for (std::uint64_t round = 1; round <= 6; ++round) {
-    World world(GetParam());
+    Subject subject(GetParam());
     std::array<std::uint64_t, kThreads> together = {};
     std::atomic<int> ready{0};
     std::vector<std::thread> threads;
@@ -72,7 +72,7 @@ TEST_P(ThreadLayout, DoesNotDependOnOtherThreads) {
       threads.emplace_back([&, t] {
         ++ready;
         while (ready < kThreads) std::this_thread::yield();
-        together[t] = work(*world.allocator, world.streams[t], t + 1, round * 100 + t);
+        together[t] = work(*subject.allocator, subject.streams[t], t + 1, round * 100 + t);
       });
     for (std::thread& thread : threads) thread.join();
     for (std::size_t t = 0; t < kThreads; ++t)

@@ -86,6 +86,9 @@ class Bias {
 // other threads the sum is at most some twice the better of the two. A bias that is revoked within
 // kSoonNs doubles the turns, up to kMostTurns; one that lasted longer resets them.
 //
+// Its holder may call the driver, or wait for the device: a thread that waits for it meanwhile
+// sleeps (Backoff).
+//
 // Note [Stale owners]: a thread that has read its own name in a bias may stop there for any time
 // and then go on to enter. So a bias is given to another thread only after its owner has handed it
 // in, which the owner does when it comes to the shared lock. Meanwhile another bias of the lock's

@@ -148,7 +148,7 @@ void Accounts::count_freed(std::uint64_t bytes, std::uint64_t requested) {
   }
   const std::int64_t blocks = stats_.allocation[0].current;
   const std::int64_t held = stats_.allocated_bytes[0].current;
-  board_.publish(strangers_, {blocks, held, blocks, held, stats_.requested_bytes[0].current});
+  board_.publish(without_account_, {blocks, held, blocks, held, stats_.requested_bytes[0].current});
 }
 
 }  // namespace tenon::host

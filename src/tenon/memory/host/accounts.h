@@ -132,7 +132,7 @@ class LocalAccount {
 // read at every allocation.
 class alignas(64) Accounts {
  public:
-  [[gnu::cold]] Accounts() { board_.add(strangers_); }
+  [[gnu::cold]] Accounts() { board_.add(without_account_); }
 
   // Freed by threads without an account.
   void count_freed(std::uint64_t bytes, std::uint64_t requested);
@@ -163,7 +163,7 @@ class alignas(64) Accounts {
   mutable SpinLock lock_;
   AllocatorStats stats_;
   PeakBoard board_;
-  PeakBoard::Share strangers_;
+  PeakBoard::Share without_account_;
 };
 
 }  // namespace tenon::host

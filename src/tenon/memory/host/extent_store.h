@@ -75,14 +75,12 @@ class Released {
 // goes back to the driver. Operations are counted, not time, so that a replay is the same each run.
 // Where a backend has a clock for idle memory (limits().idle_ns), decay() goes by it as well.
 //
-// Note [close fit]: on such a backend the store also keeps what is resident near what is in use. No
-// placement that cannot move blocks does: under random sizes best fit touches 1.2 to 1.3 times the
-// most that was ever in use. So when a block is the first in some huge page, and there are now more
-// pages that may be resident than the highest use and kSlack, free ones go back to the system, the
-// last first: best fit reaches these least. (Of six orders this one had the fewest pages touched
-// again, half of what the longest free first had.) A page that goes back is touched again at the
-// price of a fault, so what goes back is at most kGiveBack of the bytes taken since: a program that
-// writes what it takes pays a few per cent at worst.
+// Note [close fit]: on such a backend the store also keeps what is resident near what is in use,
+// since best fit alone touches more than was ever in use. When a block is the first in some huge
+// page, and there are now more pages that may be resident than the highest use and kSlack, free
+// ones go back to the system, the last first: best fit reaches these least. A page that goes back
+// is touched again at the price of a fault, so what goes back is at most kGiveBack of the bytes
+// taken since.
 //
 // Thread-safe. The lock is not held while the driver makes an extent; while it takes memory back,
 // threads that want the lock sleep. O(log n) besides the driver.

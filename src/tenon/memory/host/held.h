@@ -30,9 +30,6 @@ struct Held {
 // The context of a DataPtr is a Slot for small blocks, a Block with this bit set for large ones.
 inline constexpr std::uintptr_t kLargeBit = 1;
 
-inline bool is_large(const void* context) {
-  return (reinterpret_cast<std::uintptr_t>(context) & kLargeBit) != 0;
-}
 // Null for a small block's context.
 inline Block* large_block_of(const void* context) {
   const auto bits = reinterpret_cast<std::uintptr_t>(context);

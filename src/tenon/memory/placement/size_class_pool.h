@@ -28,9 +28,9 @@ struct SizeClassPoolStats {
 // newest reused first; a program that asks for the same sizes over and over reaches its upstream no
 // more. Free buffers belong to the stream that was current when they were made.
 //
-// Thread safety: one spin lock, not held during calls of the upstream. allocate and free: O(1). The
-// pool and its upstream must outlive its buffers; buffers that are free go back upstream with the
-// pool. What the upstream throws passes through, after the free buffers were offered up.
+// Thread safety: one biased lock, not held during calls of the upstream. allocate and free: O(1).
+// The pool and its upstream must outlive its buffers; buffers that are free go back upstream with
+// the pool. What the upstream throws passes through, after the free buffers were offered up.
 class SizeClassPool final : public Allocator, private Reclaimer {
  public:
   static constexpr std::uint32_t kDefaultMaxPerSize = 100;
