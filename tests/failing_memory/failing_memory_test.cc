@@ -20,6 +20,7 @@
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/base/random.h"
+#include "tenon/device/host/host_backend.h"
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/heap/plan.h"
 #include "tenon/memory/adaptors/aligned_adaptor.h"
@@ -37,6 +38,7 @@
 #include "tenon/memory/host/host_allocator.h"
 #include "tenon/memory/policies.h"
 #include "tenon/memory/scopes/with_scope.h"
+#include "tenon/memory/system/system_allocator.h"
 #include "tenon/memory/unified/callbacks.h"
 #include "tenon/memory/unified/unified_allocator.h"
 
@@ -392,6 +394,33 @@ TEST(FailingMemoryTest, AFreeAllocatesNothingWhereHostMemoryGoesBack) {
   }
   EXPECT_LT(device.used_bytes(), before);
   EXPECT_EQ(g_requests, 0u);
+}
+
+TEST(FailingMemoryTest, TheHostTakesSegmentsBackWithoutMemory) {
+  if (!kCanRefuse) GTEST_SKIP() << "the sanitizer's allocator refuses nothing";
+  HostBackend device({.cache_bytes = 16 * kMiB});
+  SystemAllocator system(device);
+  std::vector<DataPtr> blocks;
+  refuse_nothing();
+  for (std::uint64_t n = 1; blocks.size() < 40; ++n) {  // each request of an allocation is refused
+    refuse(n, n);
+    try {
+      const Counted counted;
+      DataPtr block = system.allocate(kMiB);
+      const Counted uncounted(false);
+      blocks.push_back(std::move(block));
+      n = 0;
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  refuse_nothing();
+  EXPECT_EQ(device.held_bytes(), device.cached_bytes() + 40 * kMiB);
+  {
+    const Counted counted;
+    blocks.clear();
+  }
+  EXPECT_EQ(g_requests, 0u);
+  EXPECT_EQ(device.held_bytes(), 16 * kMiB) << "what the cache keeps";
 }
 
 TEST(FailingMemoryTest, AFreeThroughAnAdaptorNeedsNoMemory) {

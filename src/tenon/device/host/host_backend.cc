@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "tenon/base/align.h"
@@ -149,6 +150,7 @@ std::optional<Segment> HostBackend::allocate_segment(std::uint64_t size_bytes, M
   if (size_bytes > kMaxRequestBytes) return std::nullopt;
   purge_until(call.start_ns() - std::min(call.start_ns(), options_.decay_ns));
   const std::uint64_t wanted = align_up(size_bytes, os::page_size());
+  cache_.reserve(segments_ + 1);
   auto range = cache_.take(wanted);
   if (!range) {
     if (!make_room(wanted)) return std::nullopt;
@@ -164,9 +166,15 @@ std::optional<Segment> HostBackend::allocate_segment(std::uint64_t size_bytes, M
     range = SegmentCache::Range{base, wanted};
     held_bytes_ += wanted;
   }
-  const std::uint64_t id =
-      table_.add_segment(reinterpret_cast<std::uintptr_t>(range->base), range->size_bytes);
-  return Segment{range->base, range->base, range->size_bytes, id, kind};
+  try {
+    const std::uint64_t id =
+        table_.add_segment(reinterpret_cast<std::uintptr_t>(range->base), range->size_bytes);
+    ++segments_;
+    return Segment{range->base, range->base, range->size_bytes, id, kind};
+  } catch (const std::bad_alloc&) {
+    cache_.put(*range, call.start_ns());
+    throw;
+  }
 }
 
 void HostBackend::free_segment(const Segment& segment) {
@@ -174,6 +182,7 @@ void HostBackend::free_segment(const Segment& segment) {
   const TimedCall call(*this, DriverCall::kFree);
   table_.require_segment(segment);
   table_.remove_segment(segment);
+  --segments_;
   cache_.put({segment.base, segment.size_bytes}, call.start_ns());
   purge_above(options_.cache_bytes);
   purge_until(call.start_ns() - std::min(call.start_ns(), options_.decay_ns));

@@ -115,6 +115,7 @@ class HostBackend final : public Backend {
   AddressTable table_;
   StreamTable streams_;
   SegmentCache cache_;
+  std::size_t segments_ = 0;  // that are out
   std::uint64_t held_bytes_ = 0;
 };
 

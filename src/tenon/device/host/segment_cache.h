@@ -1,11 +1,13 @@
 // Freed memory that is kept for a while, because the system charges more for fresh pages.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <list>
 #include <map>
 #include <optional>
+#include <utility>
 
 namespace tenon {
 
@@ -18,9 +20,18 @@ class SegmentCache {
     std::uint64_t size_bytes = 0;
   };
 
+  // So many more ranges can be put in, which then allocates nothing. Throws std::bad_alloc.
+  void reserve(std::size_t ranges) {
+    while (spare_by_age_.size() < ranges) spare_by_age_.emplace_back();
+    while (spare_by_size_.size() < ranges) spare_by_size_.emplace();
+  }
+  // Requires: room was reserved.
   void put(Range range, std::uint64_t now_ns) {
-    by_age_.push_back({range, now_ns, {}});
-    by_age_.back().by_size = by_size_.emplace(range.size_bytes, std::prev(by_age_.end()));
+    by_age_.splice(by_age_.end(), spare_by_age_, spare_by_age_.begin());
+    auto node = spare_by_size_.extract(spare_by_size_.begin());
+    node.key() = range.size_bytes;
+    node.mapped() = std::prev(by_age_.end());
+    by_age_.back() = {range, now_ns, by_size_.insert(std::move(node))};
     size_bytes_ += range.size_bytes;
   }
 
@@ -51,14 +62,16 @@ class SegmentCache {
 
   Range remove(ByAge::iterator entry) {
     const Range range = entry->range;
-    by_size_.erase(entry->by_size);
-    by_age_.erase(entry);
+    spare_by_size_.insert(by_size_.extract(entry->by_size));
+    spare_by_age_.splice(spare_by_age_.end(), by_age_, entry);
     size_bytes_ -= range.size_bytes;
     return range;
   }
 
   ByAge by_age_;  // oldest first
   BySize by_size_;
+  ByAge spare_by_age_;
+  BySize spare_by_size_;
   std::uint64_t size_bytes_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "tenon/memory/host/extent_store.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "tenon/base/align.h"
 #include "tenon/base/check.h"
@@ -167,7 +168,7 @@ void ExtentStore::give_back_old_extents(std::uint64_t until, Released& released)
     if (whole == nullptr || whole->requested > until) continue;
     try {
       give_back(i, released);
-    } catch (const DeviceError&) {
+    } catch (const std::exception&) {
       whole->requested = operations_;  // nothing may fail for that; it decays again
     }
   }
