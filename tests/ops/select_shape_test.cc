@@ -58,6 +58,21 @@ TEST(SelectTest, AdditionsToOnePlaceAddUp) {
   EXPECT_THROW(ops::index_add(zero, 0, i64({1}), ones({1, 3}, DType::kF64)), InvalidArgument);
 }
 
+// One by one, no bf16 grows beyond 256 by adding 1.
+TEST(SelectTest, SumsOf16BitsAreRoundedOnce) {
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const std::int64_t width : {1, 2}) {
+      const Tensor ones = ops::mul(to(full({4096, width}, 1), dtype), 1);
+      const Tensor none = zeros({3, width}, dtype), places = full({4096}, 1, DType::kI64);
+      const Tensor sums = ops::index_add(none, 0, places, ones);
+      const Tensor scattered = ops::scatter_add(
+          none, 0, contiguous(places.view({4096, 1}).expand({4096, width})), ones);
+      EXPECT_EQ(sums.dtype(), dtype);
+      EXPECT_EQ(element(sums, {1, 0}), 4096);
+      EXPECT_EQ(values(scattered), values(sums));
+    }
+}
+
 TEST(SelectTest, EmbeddingAndOneHot) {
   const Tensor weight = grid({4, 2});
   EXPECT_EQ(values(ops::embedding(tensor<std::int64_t>({3, 0}, {2, 1}), weight)),

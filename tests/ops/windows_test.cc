@@ -95,6 +95,16 @@ TEST(WindowsTest, PoolsAreTheirDefinition) {
 }
 
 // Padding may be half of a kernel of any size: such planes are not spread out.
+// The average of one number is that number, however many there are.
+TEST(WindowsTest, AnAverageOfAPlaneKeepsItsDigits) {
+  const Tensor plane = full({1, 2, 1500, 1500}, 0.1, DType::kF32);
+  for (const MemoryFormat format : {MemoryFormat::kContiguous, MemoryFormat::kChannelsLast}) {
+    const Tensor average = ops::adaptive_avg_pool2d(contiguous(plane, format), 1);
+    EXPECT_EQ(average.sizes(), IntList({1, 2, 1, 1}));
+    EXPECT_FLOAT_EQ(average.const_data_ptr<float>()[1], 0.1F);
+  }
+}
+
 TEST(WindowsTest, LargeKernelsTakeNoMemory) {
   const Tensor a = randn({1, 2, 4, 4});
   constexpr std::int64_t kSize = 1 << 20;

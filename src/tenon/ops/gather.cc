@@ -54,6 +54,7 @@ class GatherLoop {
       const Dim dim{a.sizes()[d], a.strides()[d] * item_};
       add(((reduced >> d) & 1) != 0 ? reduced_ : kept_, dim);
     }
+    if (reduced_.empty()) reduced_.push_back({1, item_});  // rows of one element
     for (const Dim& dim : kept_) kept_count_ *= dim.size;
     for (const Dim& dim : reduced_) reduced_count_ *= dim.size;
   }
@@ -64,7 +65,7 @@ class GatherLoop {
     std::int64_t smallest = INT64_MAX;
     for (const Dim& dim : reduced_) smallest = std::min(smallest, dim.stride);
     const bool vertical = !kept_.empty() && kept_.back().stride < smallest &&
-                          kept_.back().size >= 8 && !reduced_.empty();
+                          kept_.back().size >= 8;
     if (vertical) return run_columns();
     if (are_short()) return run_short_rows();
     const bool equal = reduced_.size() == 1 && !kept_.empty() && kept_.back().size >= 4 &&

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tenon/base/parallel.h"
+#include "tenon/ops/elementwise.h"
 #include "tenon/ops/indices.h"
 #include "tenon/ops/kernels/cpu/blocks.h"
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
@@ -21,6 +22,13 @@ namespace tenon::ops {
 namespace {
 
 constexpr std::int64_t kGrain = 16384;
+constexpr std::int64_t kLongSlice = 64;  // elements, added by vectors
+
+// 16-bit floats are added up in f32 on the host, whose single elements take long to convert.
+bool is_rounded_once(const Tensor& a) {
+  return a.device() == Device{} && compute_dtype(a.dtype()) != a.dtype();
+}
+Tensor wide(const Tensor& a) { return to(a, compute_dtype(a.dtype())); }
 
 template <typename T>
 T sum_of(T a, T b) {
@@ -214,6 +222,7 @@ Tensor detail::scatter_add(const Tensor& a, std::int64_t dim, const Tensor& inde
   // The part of the source that the index covers, densely.
   Tensor used = source;
   for (std::int64_t i = 0; i < source.dim(); ++i) used = used.narrow(i, 0, index.size(i));
+  if (is_rounded_once(a)) return to(scatter_add(wide(a), d, index, wide(used)), a.dtype());
   Tensor out = clone(a, MemoryFormat::kContiguous);
   HostTurn host;
   if (vulkan::holds(a) && index.numel() > 0) {
@@ -284,8 +293,8 @@ void add_long_rows(T* target, const T* from, const std::int64_t* at, const Split
 template <typename T>
 void add_slices(T* target, const T* from, const std::int64_t* at, const Split& split,
                 std::int64_t chosen) {
-  constexpr std::int64_t kColumns = 256, kLong = 64;
-  if (split.inner >= kLong) {
+  constexpr std::int64_t kColumns = 256;
+  if (split.inner >= kLongSlice) {
     const BlockFunction add = cpu::binary_block(Binary::kAdd, dtype_of<T>());
     return add_long_rows(target, from, at, split, chosen,
                          [=](T* sums, const T* row, std::int64_t count) {
@@ -341,6 +350,8 @@ Tensor detail::index_add(const Tensor& a, std::int64_t dim, const Tensor& index,
   if (a.dim() == 0 && index.numel() != 1)
     throw InvalidArgument(
         fmt::format("index_add: {} indices into a 0-d tensor; it takes one", index.numel()));
+  if (is_rounded_once(a) && Split(a.sizes(), d).inner < kLongSlice)
+    return to(index_add(wide(a), d, index, wide(source)), a.dtype());
   Tensor out = clone(a, MemoryFormat::kContiguous);
   HostTurn host;
   if (vulkan::holds(a) && source.numel() > 0) {

@@ -12,6 +12,7 @@
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/fallback.h"
+#include "tenon/tensor/half_rows.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::ops {
@@ -31,37 +32,97 @@ T narrowed(Wide<T> held) {
     return convert_element<T>(held);
 }
 
-// Along N rows at once: each step waits for the one before it, of its own row only.
+// 16-bit floats pass through blocks of f32, which vectors convert.
+template <typename T>
+constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+constexpr std::int64_t kBlock = 1024;  // elements
+
+// Along N rows at once: each step waits for the one before it, of its own row only. `held` has the
+// sums so far, unless the rows begin here.
 template <int N, typename T, typename Step>
-void run_rows(T* out, const T* from, std::int64_t length, Step& step) {
-  Wide<T> held[N];
-  for (int row = 0; row < N; ++row) {
-    held[row] = Wide<T>(from[row * length]);
-    out[row * length] = from[row * length];
+void scan_rows(T* out, const T* from, std::int64_t row_elements, std::int64_t length,
+               Wide<T>* held, bool begins, Step& step) {
+  for (int row = 0; begins && row < N; ++row) {
+    held[row] = Wide<T>(from[row * row_elements]);
+    out[row * row_elements] = from[row * row_elements];
   }
-  for (std::int64_t i = 1; i < length; ++i) {
+  for (std::int64_t i = begins ? 1 : 0; i < length; ++i)
     for (int row = 0; row < N; ++row) {
-      held[row] = step(held[row], Wide<T>(from[row * length + i]));
-      out[row * length + i] = narrowed<T>(held[row]);
+      held[row] = step(held[row], Wide<T>(from[row * row_elements + i]));
+      out[row * row_elements + i] = narrowed<T>(held[row]);
     }
+}
+// Rows that are longer than a block go piece by piece.
+template <int N, typename T, typename Step>
+void run_long_rows(T* out, const T* from, std::int64_t length, Step& step) {
+  constexpr std::int64_t kPiece = kBlock / N;
+  Wide<T> held[N];
+  alignas(64) float block[kBlock];
+  for (std::int64_t at = 0; at < length; at += kPiece) {
+    const std::int64_t some = std::min(kPiece, length - at);
+    for (int row = 0; row < N; ++row)
+      tenon::detail::convert_dense(block + row * kPiece, from + row * length + at, some);
+    scan_rows<N>(block, block, kPiece, some, held, at == 0, step);
+    for (int row = 0; row < N; ++row)
+      tenon::detail::convert_dense(out + row * length + at, block + row * kPiece, some);
   }
+}
+
+template <int N, typename T, typename Step>
+void run_some_rows(T* out, const T* from, std::int64_t length, Step& step) {
+  if constexpr (kIsHalf<T>) {
+    run_long_rows<N>(out, from, length, step);
+  } else {
+    Wide<T> held[N];
+    scan_rows<N>(out, from, length, length, held, true, step);
+  }
+}
+
+template <typename T, typename Step>
+void run_rows(T* out, const T* from, std::int64_t rows, std::int64_t length, Step& step) {
+  if constexpr (kIsHalf<T>)
+    if (length <= kBlock) {
+      alignas(64) float block[kBlock];
+      const std::int64_t together = kBlock / length;
+      for (std::int64_t row = 0; row < rows; row += together) {
+        const std::int64_t some = std::min(together, rows - row);
+        tenon::detail::convert_dense(block, from + row * length, some * length);
+        run_rows(block, block, some, length, step);
+        tenon::detail::convert_dense(out + row * length, block, some * length);
+      }
+      return;
+    }
+  constexpr int kTogether = 4;
+  std::int64_t row = 0;
+  for (; row + kTogether <= rows; row += kTogether)
+    run_some_rows<kTogether>(out + row * length, from + row * length, length, step);
+  for (; row < rows; ++row) run_some_rows<1>(out + row * length, from + row * length, length, step);
 }
 
 // Down up to DenseLines::kWidest columns side by side.
 template <typename T, typename Step>
 void run_columns(T* out, const T* from, const DenseLines& lines, std::int64_t count, Step& step) {
   std::array<Wide<T>, DenseLines::kWidest> held;
-  for (std::int64_t c = 0; c < count; ++c) {
-    held[static_cast<std::size_t>(c)] = Wide<T>(from[c]);
-    out[c] = from[c];
-  }
-  for (std::int64_t row = 1; row < lines.length; ++row) {
-    from += lines.inner;
-    out += lines.inner;
+  std::copy_n(from, count, out);
+  for (std::int64_t c = 0; c < count; ++c) held[static_cast<std::size_t>(c)] = Wide<T>(from[c]);
+  const auto take = [&](auto* results, const auto* row) {
     for (std::int64_t c = 0; c < count; ++c) {
       Wide<T>& sum = held[static_cast<std::size_t>(c)];
-      sum = step(sum, Wide<T>(from[c]));
-      out[c] = narrowed<T>(sum);
+      sum = step(sum, Wide<T>(row[c]));
+      results[c] = narrowed<std::remove_reference_t<decltype(*results)>>(sum);
+    }
+  };
+  // Rows of 16-bit floats without a gap between them go together.
+  const std::int64_t together = kIsHalf<T> && count == lines.inner ? kBlock / count : 1;
+  for (std::int64_t row = 1; row < lines.length; row += together) {
+    const std::int64_t rows = std::min(together, lines.length - row);
+    if constexpr (kIsHalf<T>) {
+      alignas(64) float wide[kBlock];
+      tenon::detail::convert_dense(wide, from + row * lines.inner, rows * count);
+      for (std::int64_t r = 0; r < rows; ++r) take(wide + r * count, wide + r * count);
+      tenon::detail::convert_dense(out + row * lines.inner, wide, rows * count);
+    } else {
+      take(out + row * lines.inner, from + row * lines.inner);
     }
   }
 }
@@ -90,12 +151,8 @@ Tensor running(const char* what, vulkan::Rows kind, const Tensor& a, std::int64_
       });
     const std::int64_t grain = std::max<std::int64_t>(1, 16384 / lines.length);
     parallel_for(0, lines.outer, grain, [&](std::int64_t row, std::int64_t end) {
-      constexpr int kTogether = 4;
-      for (; row + kTogether <= end; row += kTogether)
-        run_rows<kTogether>(target + row * lines.length, from + row * lines.length, lines.length,
-                            step);
-      for (; row < end; ++row)
-        run_rows<1>(target + row * lines.length, from + row * lines.length, lines.length, step);
+      run_rows(target + row * lines.length, from + row * lines.length, end - row, lines.length,
+               step);
     });
   });
   return out;

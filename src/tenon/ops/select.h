@@ -61,13 +61,14 @@ inline Tensor gather(const Tensor& a, std::int64_t dim, const Tensor& index) {
 }
 // A copy of `a` to which source[i][j] is added at [i][index[i][j]] (for dim 1). The source has a's
 // dtype and is at least as large as the index. Additions to one element happen in the source's
-// order, on any number of threads.
+// order, on any number of threads; those of 16-bit floats in f32, rounded once, by copies in f32.
 inline Tensor scatter_add(const Tensor& a, std::int64_t dim, const Tensor& index,
                           const Tensor& source) {
   return op::scatter_add(a, dim, index, source);
 }
 // A copy of `a` to whose slices, named by a 1-d index, the source's slices are added, in its order.
-// The source has a's dtype and shape, with the index's size along `dim`.
+// The source has a's dtype and shape, with the index's size along `dim`. Short rows of 16-bit
+// floats are added as scatter_add adds them.
 inline Tensor index_add(const Tensor& a, std::int64_t dim, const Tensor& index,
                         const Tensor& source) {
   return op::index_add(a, dim, index, source);
