@@ -46,8 +46,9 @@ namespace {  // several files have types of one name here
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A strip of b, two vectors wide, stays in the first-level cache, a block of a in the second.
-constexpr std::int64_t kDepth = 192, kBlockRows = 256, kBlockColumns = 512;
+// A panel of a, as many rows as the registers hold, stays in the first-level cache, a block of b in
+// the second.
+constexpr std::int64_t kDepth = 256, kBlockRows = 64;
 
 template <typename T>
 struct Operand {
@@ -106,21 +107,25 @@ template <class D, typename T>
 void pack(D d, T* to, std::int64_t width, const T* from, std::int64_t across, std::int64_t along,
           std::int64_t count, std::int64_t depth) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  constexpr std::int64_t kAhead = 8;
+  if (across == 1) {  // along the rows in memory
+    for (std::int64_t l = 0; l < depth; ++l)
+      for (std::int64_t first = 0; first < count; first += width) {
+        const std::int64_t some = std::min(width, count - first);
+        const T* const row = from + l * along + first;
+        T* const packed = to + first * depth + l * width;
+        std::int64_t i = 0;
+        for (; i + lanes <= some; i += lanes) {
+          __builtin_prefetch(row + i + kAhead * along);
+          hn::StoreU(hn::LoadU(d, row + i), d, packed + i);
+        }
+        if (i < some) hn::StoreU(load_some(d, row + i, some - i), d, packed + i);
+      }
+    return;
+  }
   for (; count > 0; count -= width, from += width * across, to += width * depth) {
     const std::int64_t some = std::min(width, count);
-    if (across != 1) {
-      pack_turned(to, width, from, across, some, depth, (some + lanes - 1) / lanes * lanes);
-      continue;
-    }
-    std::int64_t i = 0;
-    for (; i + 2 * lanes <= some; i += 2 * lanes)
-      for (std::int64_t l = 0; l < depth; ++l) {
-        hn::StoreU(hn::LoadU(d, from + l * along + i), d, to + l * width + i);
-        hn::StoreU(hn::LoadU(d, from + l * along + i + lanes), d, to + l * width + i + lanes);
-      }
-    for (; i < some; i += lanes)
-      for (std::int64_t l = 0; l < depth; ++l)
-        hn::StoreU(load_some(d, from + l * along + i, some - i), d, to + l * width + i);
+    pack_turned(to, width, from, across, some, depth, (some + lanes - 1) / lanes * lanes);
   }
 }
 
@@ -132,29 +137,26 @@ class Blocks {
         a_(products.a),
         b_(products.b),
         depth_(parts_of(products.k)),
-        width_(depth_ <= kShallow ? whole(std::min(p_.n, kBlockColumns), kStrip) : kStrip),
-        packs_a_(a_.down == 1 && p_.n > 2 * kStrip),
+        packs_a_(p_.n > (a_.down == 1 ? kFewColumns : kManyColumns)),
         packs_b_(!kMaskedIsExact || b_.right != 1 ||
                  p_.m > (p_.n * p_.k > kMostInPlace ? kProductRows : kFewRows)),
-        strip_(cpu::block_product_room<T>(
-            (width_ + (packs_a_ ? whole(std::min(p_.m, kBlockRows), kProductRows) : 0)) * depth_)),
-        panels_(strip_ + width_ * depth_) {}
+        block_(cpu::block_product_room<T>((columns() + rows()) * depth_)),
+        panels_(block_ + columns() * depth_) {}
 
   // Number i of the batch.
   void run(std::int64_t i) {
     a_.data = static_cast<const T*>(p_.a.data) + i * p_.a_apart;
     b_.data = static_cast<const T*>(p_.b.data) + i * p_.b_apart;
     out_ = static_cast<T*>(p_.out) + i * p_.out_apart;
-    for (std::int64_t row = 0; row < p_.m; row += kBlockRows)
-      for (std::int64_t column = 0; column < p_.n; column += kBlockColumns)
-        for (std::int64_t l = 0; l < p_.k; l += depth_) add_block(row, column, l);
+    for (std::int64_t column = 0; column < p_.n; column += kBlockColumns)
+      for (std::int64_t l = 0; l < p_.k; l += depth_) add_block(column, l);
   }
 
  private:
   static constexpr auto kStrip = 2 * static_cast<std::int64_t>(hn::MaxLanes(hn::ScalableTag<T>()));
-  // A few rows meet b where it lies, if the second-level cache may hold it. Strips of at most
-  // kShallow rows of b are a block wide, so that the result is written along its rows.
-  static constexpr std::int64_t kFewRows = 16, kShallow = 48;
+  // A few rows meet b where it lies, if the second-level cache may hold it.
+  static constexpr std::int64_t kFewRows = 16, kFewColumns = 2 * kStrip, kManyColumns = 256;
+  static constexpr std::int64_t kBlockColumns = 2048 / sizeof(T);
   static constexpr std::int64_t kMostInPlace = (1 << 20) / sizeof(T);
 
   static std::int64_t whole(std::int64_t count, std::int64_t unit) {
@@ -164,36 +166,41 @@ class Blocks {
     const std::int64_t parts = (k + kDepth - 1) / kDepth;
     return (k + parts - 1) / parts;
   }
+  // That are packed together.
+  std::int64_t columns() const {
+    return packs_b_ ? whole(std::min(p_.n, kBlockColumns), kStrip) : 0;
+  }
+  std::int64_t rows() const {
+    return packs_a_ ? whole(std::min(p_.m, kBlockRows), kProductRows) : 0;
+  }
 
-  void add_block(std::int64_t row, std::int64_t column, std::int64_t l) const {
-    const std::int64_t rows = std::min(kBlockRows, p_.m - row);
-    const std::int64_t end = std::min(column + kBlockColumns, p_.n);
-    const std::int64_t depth = std::min(depth_, p_.k - l);
-    const T* const block = a_.data + row * a_.down + l * a_.right;
-    if (packs_a_)
-      pack(hn::CappedTag<T, kProductRows>(), panels_, kProductRows, block, a_.down, a_.right, rows,
-           depth);
-    const std::int64_t step = packs_a_ ? kProductRows : rows;
-    for (; column < end; column += width_) {
-      TileProduct<T> tile{.n = std::min(width_, end - column),
-                          .k = depth,
-                          .a_row = packs_a_ ? 1 : a_.down,
-                          .a_column = packs_a_ ? kProductRows : a_.right,
-                          .b = b_.data + l * b_.down + column * b_.right,
-                          .b_row = b_.down,
-                          .c_row = p_.out_stride,
-                          .beta = l == 0 ? static_cast<T>(p_.beta) : T(1)};
-      if (packs_b_) {
-        pack(hn::ScalableTag<T>(), strip_, width_, tile.b, b_.right, b_.down, tile.n, depth);
-        tile.b = strip_;
-        tile.b_row = width_;
+  // Rows of the result take in as many columns of a from `l` on, rows of b.
+  void add_block(std::int64_t column, std::int64_t l) const {
+    TileProduct<T> tile{.n = std::min(kBlockColumns, p_.n - column),
+                        .k = std::min(depth_, p_.k - l),
+                        .a_row = packs_a_ ? 1 : a_.down,
+                        .a_column = packs_a_ ? kProductRows : a_.right,
+                        .b = b_.data + l * b_.down + column * b_.right,
+                        .b_row = b_.down,
+                        .c_row = p_.out_stride,
+                        .beta = l == 0 ? static_cast<T>(p_.beta) : T(1)};
+    if (packs_b_) {
+      pack(hn::ScalableTag<T>(), block_, kStrip, tile.b, b_.right, b_.down, tile.n, tile.k);
+      tile.b = block_, tile.b_row = kStrip, tile.b_strip = kStrip * tile.k;
+    }
+    const std::int64_t step = packs_a_ ? kProductRows : p_.m;
+    for (std::int64_t row = 0; row < p_.m; row += step) {
+      tile.a = a_.data + row * a_.down + l * a_.right;
+      if (packs_a_) {
+        const std::int64_t in_block = row % kBlockRows;
+        if (in_block == 0)
+          pack(hn::CappedTag<T, kProductRows>(), panels_, kProductRows, tile.a, a_.down, a_.right,
+               std::min(kBlockRows, p_.m - row), tile.k);
+        tile.a = panels_ + in_block * tile.k;
       }
-      for (std::int64_t r = 0; r < rows; r += step) {
-        tile.m = std::min(step, rows - r);
-        tile.a = packs_a_ ? panels_ + r * depth : block;
-        tile.c = out_ + (row + r) * p_.out_stride + column;
-        packs_b_ ? tile_product<true>(tile) : tile_product<!kMaskedIsExact>(tile);
-      }
+      tile.m = std::min(step, p_.m - row);
+      tile.c = out_ + row * p_.out_stride + column;
+      packs_b_ ? tile_product<true>(tile) : tile_product<!kMaskedIsExact>(tile);
     }
   }
 
@@ -201,11 +208,10 @@ class Blocks {
   Operand<T> a_, b_;
   T* out_ = nullptr;
   const std::int64_t depth_;  // at most kDepth, in equal parts of k
-  const std::int64_t width_;  // of strips, in columns
   const bool packs_a_;        // else the rows of a panel lie side by side as they are
   const bool packs_b_;
-  T* const strip_;
-  T* const panels_;
+  T* const block_;   // of b: strips of two vectors' columns
+  T* const panels_;  // of a: as many rows as the registers hold
 };
 
 template <typename T>

@@ -29,7 +29,6 @@ std::int64_t blas_vector_bytes() {
   if (core == "SkylakeX" || core == "Cooperlake" || core == "SapphireRapids") return 64;
   return core == "Haswell" || core == "Zen" || core == "Excavator" ? 32 : 16;
 }
-bool blas_has_avx512() { return blas_vector_bytes() == 64; }
 
 // Each piece packs the other operand anew, which this many rows are worth.
 constexpr std::int64_t kShortestPiece = 256;
@@ -98,16 +97,6 @@ bool integers(const Products& p) {
 // (SA_ONSTACK) is safe, and handlers are the program's. Holding signals back around each product
 // takes two system calls, which is more than a small product. So dnnl_sgemm is not called. oneDNN's
 // kernels for blocks (onednn_gemm.h) leave the stack pointer alone. ops/signal_test.cc looks at it.
-
-// OpenBLAS takes its kernels for AVX2 on processors that it does not know. oneDNN's for f32 need
-// some work to gain the time in which they are found, and more where each piece copies anew.
-bool is_by_blocks(const Products& p) {
-  if (p.dtype == DType::kBF16) return true;
-  constexpr std::int64_t kLeastWork = 1 << 20, kLeastDivided = 1 << 27, kLeastSize = 32;
-  static const bool is_there = has_onednn_gemm(DType::kF32) && !blas_has_avx512();
-  return is_there && p.dtype == DType::kF32 && std::min({p.m, p.n, p.k}) >= kLeastSize &&
-         p.m * p.n * p.k >= (is_divided(p.m, p.n, p.k) ? kLeastDivided : kLeastWork);
-}
 
 void by_blas(const Products& p) {
   const auto m = static_cast<blasint>(p.m), n = static_cast<blasint>(p.n);
@@ -218,8 +207,8 @@ void single(const Products& p) {
   TENON_CHECK(p.dtype == DType::kF32 || p.dtype == DType::kF64 || is_complex(p.dtype) ||
                   (p.dtype == DType::kBF16 && has_onednn_gemm(p.dtype)),
               "a product of {}", dtype_name(p.dtype));
-  const bool by_onednn = is_by_blocks(p);
-  if (!by_onednn && is_of_our_blocks(p.dtype) && has_our_blocks()) return by_our_blocks(p);
+  if (is_of_our_blocks(p.dtype) && has_our_blocks()) return by_our_blocks(p);
+  const bool by_onednn = p.dtype == DType::kBF16;
   if (!by_onednn) use_one_blas_thread();
   const std::int64_t length = std::max(p.m, p.n);
   const std::int64_t piece = piece_length(length, std::min(p.m, p.n), p.k);
@@ -260,7 +249,7 @@ bool takes_bias(DType dtype, std::int64_t m, std::int64_t n) { return fills_tile
 void gemm(const Products& p) {
   if (is_small(p)) return block_product(p);
   const bool is_one_call =
-      p.count > 1 && !is_by_vectors(p) && !is_divided(p.m, p.n, p.k) && is_by_blocks(p);
+      p.count > 1 && !is_by_vectors(p) && !is_divided(p.m, p.n, p.k) && p.dtype == DType::kBF16;
   if (is_one_call) return onednn_gemm(p);
   for (std::int64_t i = 0; i < p.count; ++i) single(p.one(i));
 }

@@ -171,11 +171,9 @@ const Product& product_of(const Form& form) {
 }  // namespace
 
 bool has_onednn_gemm(DType dtype) {
-  const auto is_there = [](DType of) {
-    return is_by_blocks(described({.dtype = of, .m = 64, .n = 64, .k = 64}));
-  };
-  static const bool f32 = is_there(DType::kF32), bf16 = is_there(DType::kBF16);
-  return dtype == DType::kBF16 ? bf16 : dtype == DType::kF32 && f32;
+  static const bool bf16 =
+      is_by_blocks(described({.dtype = DType::kBF16, .m = 64, .n = 64, .k = 64}));
+  return dtype == DType::kBF16 && bf16;
 }
 
 namespace {

@@ -7,11 +7,11 @@
 
 namespace tenon::ops::cpu {
 
-// Whether this processor has them for operands of that dtype, f32 or bf16: AVX-512, and for bf16
-// AVX512_BF16 or AMX.
+// Whether this processor has them for operands of that dtype: AVX512_BF16 or AMX for bf16, and none
+// for others.
 bool has_onednn_gemm(DType dtype);
 
-// gemm() on the calling thread, of f32 or bf16. Copies what has gaps between its rows. The first
+// gemm() on the calling thread, of bf16. Copies what has gaps between its rows. The first
 // product of a shape, or batch of such, compiles its kernels, which takes some 200 microseconds;
 // oneDNN keeps those of 1,024 shapes. Of bf16 operands, subnormal ones and subnormal products count
 // as zero. Throws std::bad_alloc without memory for its copies, and OutOfMemory without that for

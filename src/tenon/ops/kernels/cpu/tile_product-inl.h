@@ -27,6 +27,7 @@ struct TileProduct {
   T* c = nullptr;
   std::int64_t c_row = 0;
   T beta = 0;
+  std::int64_t b_strip = 0;  // from two vectors of a row of b to the next two; 0: side by side
 };
 
 // Rows of c that are computed together: what the registers hold of two vectors each.
@@ -52,10 +53,13 @@ HWY_INLINE void tile_rows(const TileProduct<T>& p, std::int64_t row, std::int64_
     return (kWhole ? r : std::min(r, p.m - 1 - row)) * p.a_row;
   };
   const T* a = p.a + row * p.a_row;
-  const T* b = p.b + column;
+  const T* b = p.b + (p.b_strip == 0 ? column : column / (2 * lanes) * p.b_strip);
   auto s00 = hn::Zero(d), s01 = s00, s10 = s00, s11 = s00, s20 = s00, s21 = s00, s30 = s00,
        s31 = s00, s40 = s00, s41 = s00, s50 = s00, s51 = s00, s60 = s00, s61 = s00, s70 = s00,
        s71 = s00;
+  for (std::int64_t r = 0; p.beta != 0 && r < std::min<std::int64_t>(kRows, p.m - row); ++r)
+    for (std::int64_t v = 0; v < kVectors; ++v)  // read at the end
+      __builtin_prefetch(p.c + (row + r) * p.c_row + column + v * lanes);
   for (std::int64_t l = 0; l < p.k; ++l, a += p.a_column, b += p.b_row) {
     const T* const end = b + (kVectors - 1) * lanes;
     const auto b1 = kReadsPast ? hn::LoadU(d, end) : hn::MaskedLoad(mask, d, end);
