@@ -107,6 +107,33 @@ void expect_within(const std::vector<OfErf>& cases) {
   }
 }
 
+TEST(VectorForms, LogarithmsAgreeWithLongDouble) {
+  for (const double low : {1e-30, 0.4, 0.99})
+    expect_within<float>({{"log", ops::log, std::log, low, 2 - low, 1},
+                          {"log2", ops::log2, std::log2, low, 2 - low, 2},
+                          {"log10", ops::log10, std::log10, low, 2 - low, 2.1}});
+}
+
+// Rounded as the processor's instruction rounds, to the last bit.
+template <typename T>
+void expect_exact_roots(T low, T high) {
+  Tensor x = linspace(std::log2(low), std::log2(high), 200'001, static_cast<DType>(kDTypeOf<T>));
+  x = ops::exp2(x);
+  const Tensor roots = ops::sqrt(x);
+  for (std::int64_t i = 0; i < x.numel(); ++i)
+    ASSERT_EQ(roots.const_data_ptr<T>()[i], std::sqrt(x.const_data_ptr<T>()[i])) << i;
+}
+
+TEST(VectorForms, RootsAreRoundedCorrectly) {
+  for (const float reach : {1.0F, 30.0F, 149.0F})
+    expect_exact_roots<float>(std::exp2(-reach), std::exp2(std::min(reach, 127.0F)));
+  for (const double reach : {1.0, 300.0, 1020.0})
+    expect_exact_roots<double>(std::exp2(-reach), std::exp2(reach));
+  const std::vector<double> ends = values(ops::sqrt(tensor<double>({0, -0.0, kInfD, -1, NAN, 4})));
+  EXPECT_TRUE(ends[0] == 0 && ends[1] == 0 && std::signbit(ends[1]) && ends[2] == kInfD);
+  EXPECT_TRUE(std::isnan(ends[3]) && std::isnan(ends[4]) && ends[5] == 2);
+}
+
 long double exact_gelu(long double x) {
   return x * std::erfc(-x / std::sqrt(2.0L)) / 2;
 }

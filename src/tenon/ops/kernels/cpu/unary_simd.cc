@@ -79,10 +79,42 @@ HWY_INLINE hn::Mask<D> is_positive_finite(D d, V x) {
                  hn::Le(x, hn::Set(d, std::numeric_limits<T>::max())));
 }
 
+// log(x) = exponent log(2) + log(m) for m of [sqrt(1/2), sqrt(2)), of f32: log(1 + f) is
+// f - f^2 / 2 + f^3 P(f) (Cephes, logf; 5e-9).
+template <class V>
+struct LogParts {
+  V exponent, of_rest;
+};
+template <class D, class V>
+HWY_INLINE LogParts<V> log_parts(D d, V x) {
+  static constexpr float kP[] = {3.3333331174E-1F,  -2.4999993993E-1F, 2.0000714765E-1F,
+                                 -1.6668057665E-1F, 1.4249322787E-1F,  -1.2420140846E-1F,
+                                 1.1676998740E-1F,  -1.1514610310E-1F, 7.0376836292E-2F};
+  const hn::RebindToSigned<D> integers;
+  const auto bits = hn::BitCast(integers, x);
+  const auto exponent = hn::ShiftRight<23>(hn::Sub(bits, hn::Set(integers, 0x3f3504f3)));
+  const auto m = hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<23>(exponent)));
+  const V f = hn::Sub(m, hn::Set(d, 1.0F)), square = hn::Mul(f, f);
+  const V tail = hn::Mul(hn::Mul(square, f), polynomial(d, f, kP));
+  const V of_rest = hn::Add(f, hn::NegMulAdd(square, hn::Set(d, 0.5F), tail));
+  return {hn::ConvertTo(d, exponent), of_rest};
+}
+// By the base of which `unit` is the logarithm of e, and `two` + `two_rest` that of 2.
+template <class D, class V>
+HWY_INLINE V log_by(D d, V x, float unit, float two, float two_rest) {
+  const LogParts<V> parts = log_parts(d, x);
+  const V rest = hn::MulAdd(parts.exponent, hn::Set(d, two_rest),
+                            hn::Mul(parts.of_rest, hn::Set(d, unit)));
+  return hn::MulAdd(parts.exponent, hn::Set(d, two), rest);
+}
+
 struct Log {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return hn::Log(d, x);
+    if constexpr (sizeof(hn::TFromD<D>) == 4)
+      return log_by(d, x, 1, 0.693359375F, -2.12194440e-4F);
+    else
+      return hn::Log(d, x);
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
@@ -96,7 +128,10 @@ struct Log {
 struct Log2 {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return hn::Log2(d, x);
+    if constexpr (sizeof(hn::TFromD<D>) == 4)
+      return log_by(d, x, 1.44269504F, 1, 0);
+    else
+      return hn::Log2(d, x);
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
@@ -110,7 +145,10 @@ struct Log2 {
 struct Log10 {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return hn::Log10(d, x);
+    if constexpr (sizeof(hn::TFromD<D>) == 4)
+      return log_by(d, x, 0.434294482F, 0.301025391F, 4.60503897e-6F);
+    else
+      return hn::Log10(d, x);
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
@@ -196,6 +234,51 @@ struct Tanh {
   template <typename T>
   static T scalar(T x) {
     return std::tanh(x);
+  }
+};
+
+#if HWY_TARGET == HWY_AVX3
+HWY_INLINE auto rough_rsqrt(hn::Vec512<float> x) {
+  return hn::Vec512<float>{_mm512_rsqrt14_ps(x.raw)};
+}
+HWY_INLINE auto rough_rsqrt(hn::Vec512<double> x) {
+  return hn::Vec512<double>{_mm512_rsqrt14_pd(x.raw)};
+}
+#endif
+
+// Newton's steps from 14 bits, and a last one by the exact remainder, take less time than the
+// instruction and round as it does (Markstein, IBM J. Res. Dev. 34, 1990). Not near the ends of the
+// exponents, where a remainder is subnormal.
+struct Sqrt {
+  template <class D, class V>
+  static HWY_INLINE V apply(D d, V x) {
+#if HWY_TARGET == HWY_AVX3
+    using T = hn::TFromD<D>;
+    constexpr T kSmallest = sizeof(T) == 4 ? T(0x1p-90) : T(0x1p-900);
+    const V half_of_one = hn::Set(d, T(0.5));
+    const auto is_usual =
+        hn::And(hn::Ge(x, hn::Set(d, kSmallest)), hn::Le(x, hn::Set(d, 1 / kSmallest)));
+    if (HWY_UNLIKELY(!hn::AllTrue(d, is_usual))) return hn::Sqrt(x);
+    const V rough = rough_rsqrt(x);
+    V root = hn::Mul(x, rough), half = hn::Mul(half_of_one, rough);
+    for (int step = 0; step < (sizeof(T) == 4 ? 1 : 2); ++step) {
+      const V error = hn::NegMulAdd(root, half, half_of_one);
+      root = hn::MulAdd(root, error, root);
+      half = hn::MulAdd(half, error, half);
+    }
+    return hn::MulAdd(hn::NegMulAdd(root, root, x), half, root);
+#else
+    static_cast<void>(d);
+    return hn::Sqrt(x);
+#endif
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::Mask<D> holds(D d, V) {
+    return hn::MaskFromVec(hn::BitCast(d, hn::Set(hn::RebindToSigned<D>(), -1)));
+  }
+  template <typename T>
+  static T scalar(T x) {
+    return std::sqrt(x);
   }
 };
 
@@ -336,6 +419,8 @@ BlockFunction unary_simd(Unary kind, DType compute) {
       return block_for<Tan>(compute);
     case Unary::kTanh:
       return block_for<Tanh>(compute);
+    case Unary::kSqrt:
+      return block_for<Sqrt>(compute);
     case Unary::kExp2:
       return block_for<Exp2>(compute);
     case Unary::kSinh:
