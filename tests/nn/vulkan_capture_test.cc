@@ -110,6 +110,44 @@ TEST_F(VulkanCapture, RunsGiveTheBitsOfTheStep) {
   }
 }
 
+// Backward draws the same numbers as forward did, and a seed may change between runs.
+TEST_F(VulkanCapture, CheckpointsDrawEachRunsNumbersAgain) {
+  const auto results_of = [](bool is_captured) {
+    manual_seed(7);
+    Generator of_weights{3};
+    Sequential model;
+    for (int i = 0; i < 4; ++i) {
+      model.add(std::make_shared<Linear>(16, 16, true, of_weights));
+      model.add(std::make_shared<Dropout>(0.4));
+    }
+    model.to(kVulkan);
+    model.set_checkpoints(2);
+    Sgd optimizer(model.named_parameters(), {});
+    const Tensor x = to(ones({8, 16}, DType::kF32), kVulkan);
+    const auto step = [&] {
+      model.zero_grad();
+      autograd::backward(ops::sum(model(x)));
+      optimizer.step();
+    };
+    std::unique_ptr<Capture> capture;
+    std::string all;
+    for (int i = 0; i < 4; ++i) {
+      if (i == 2) manual_seed(8);
+      if (!is_captured)
+        step();
+      else if (capture == nullptr)
+        capture = std::make_unique<Capture>(kVulkan, step);
+      else
+        capture->run();
+      for (const NamedTensor& each : model.named_parameters())
+        all.append(static_cast<const char*>(each.tensor.const_data_ptr()), each.tensor.nbytes());
+      all += std::to_string(default_generator().offset());
+    }
+    return all;
+  };
+  EXPECT_TRUE(results_of(true) == results_of(false));
+}
+
 // Clipping by the norm on the device: with a capture, without, and by the host's numbers.
 TEST_F(VulkanCapture, ClippingIsCapturedToTheBit) {
   for (const double limit : {1e-3, 1e3}) {
@@ -233,17 +271,25 @@ std::string message_of(Call&& call) {
   return "nothing was thrown";
 }
 
-// What a step of the training requests, from a rehearsal, which changes nothing on the device.
-Plan plan_of(CapturedTraining& training) {
+template <typename Step>
+Plan rehearse(const Step& step) {
   Plan plan;
-  const std::uint64_t drawn = training.generator.offset();
-  const std::vector<std::uint64_t> updates = training.optimizer->updates();
   Capture::rehearse(kVulkan, [&](DeviceAllocator& addresses) {
     StepMeter meter(addresses);
     meter.record(true);
     const AllocatorGuard guard(kVulkan, meter);
-    training.step();
+    step();
     plan = make_plan(meter.events(), 64);
+  });
+  return plan;
+}
+
+// What a step of the training requests, from a rehearsal, which changes nothing on the device.
+Plan plan_of(CapturedTraining& training) {
+  const std::uint64_t drawn = training.generator.offset();
+  const std::vector<std::uint64_t> updates = training.optimizer->updates();
+  Plan plan = rehearse([&] {
+    training.step();
     training.model->zero_grad();
     training.loss = Tensor();
   });
@@ -272,6 +318,55 @@ TEST_F(VulkanCapture, APlanGivesTheBitsOfTheStepInItsOwnBytes) {
   }
   EXPECT_TRUE(rehearsed.results() == again.results());
   EXPECT_TRUE(other.results() == again.results());
+}
+
+TEST_F(VulkanCapture, APlanServesWhicheverStreamTheStepIsOn) {
+  const StreamGuard guard(vulkan_backend(0).create_stream());
+  const Tensor x = to(ones({1000}, DType::kF32), kVulkan);
+  const auto step = [&] { ops::add_(x, ops::mul(x, 2.0)); };
+  const Plan plan = rehearse(step);
+  Capture capture(kVulkan, step, &plan);
+  EXPECT_EQ(capture.reserved_bytes(), plan.total_bytes());
+  EXPECT_EQ(x.select(0, 999).item<float>(), 3.0f);
+}
+
+TEST_F(VulkanCapture, ATensorThatARehearsalLeavesIsTold) {
+  const Tensor x = to(ones({1024}, DType::kF32), kVulkan);
+  Tensor left;
+  EXPECT_EQ(message_of([&] {
+              Capture::rehearse(kVulkan, [&](DeviceAllocator&) { left = ops::add(x, 1.0); });
+            }),
+            "Capture: a rehearsal leaves tensors of 4096 bytes, which have no memory; let them go "
+            "before it ends");
+  EXPECT_THAT(message_of([&] { ops::add(left, 1.0); }),
+              HasSubstr("there is no memory, only addresses for a rehearsal"));
+}
+
+// Its memory would move to that of the step, each run would copy it there again, and after a
+// rehearsal it would have none.
+TEST_F(VulkanCapture, TensorsThatShareMemoryWithALazyCloneKeepTheirs) {
+  const Tensor x = to(ones({1000}, DType::kF32), kVulkan), shared = lazy_clone(x);
+  const char* const told = "Capture: the step writes a tensor of 4000 bytes that a lazy_clone() "
+                           "shares, which gives it other memory; use clone()";
+  for (const Tensor* each : {&x, &shared}) {
+    EXPECT_EQ(message_of([&] { Capture(kVulkan, [&] { ops::add_(*each, 1.0); }); }), told);
+    EXPECT_EQ(message_of([&] { rehearse([&] { ops::add_(*each, 1.0); }); }), told);
+  }
+  Tensor result;
+  const auto of_its_own = [&] {  // both lie in the step's memory
+    const Tensor sum = ops::add(x, 1.0), other = lazy_clone(sum);
+    ops::add_(other, 1.0);
+    result = ops::add(sum, other);
+  };
+  rehearse([&] {
+    of_its_own();
+    result = Tensor();
+  });
+  Capture capture(kVulkan, of_its_own);
+  capture.run();
+  EXPECT_EQ(result.select(0, 999).item<float>(), 5.0f);
+  EXPECT_EQ(x.select(0, 999).item<float>(), 1.0f);
+  EXPECT_EQ(shared.select(0, 999).item<float>(), 1.0f);
 }
 
 TEST_F(VulkanCapture, ARehearsalsAddressesHaveNoMemory) {

@@ -33,14 +33,17 @@ struct CaptureState;
 //   }
 //
 // A run gives the same bits as the function would. It makes no memory and no pipeline. Numbers of
-// optimisers (the number of the step, the learning rate) and the random numbers of dropout advance
-// from run to run; versions of the tensors that it writes, too.
+// optimisers (the number of the step, the learning rate) and random numbers advance from run to
+// run; versions of the tensors that it writes, too. A run draws from where the generators are then,
+// with the seeds that they have then.
 //
 // Memory: while the function runs, tensors come from memory of the capture, which serves nothing
 // else. Tensors that the function leaves (the loss, gradients) are there, and the memory stays
 // until they are gone. Tensors from before that it uses stay alive in the capture. A plan of the
 // function's requests (rehearse) gives each its place, which takes about as much as is live at
-// once. A pool serves the requests that differ from the plan, and all of them without one.
+// once; one of a single stream serves whichever stream the function is on. A pool serves the
+// requests that differ from the plan, and all of them without one. A tensor that shares memory with
+// a lazy_clone() from before cannot be written: its memory would change.
 //
 // The function may not read or write values on the host, so every operator in it needs a kernel of
 // the device. Numbers that the host gives to operators stay those of the first run. Shapes do too.
@@ -57,7 +60,8 @@ class Capture {
   // addresses without memory, from the allocator that it is given. A StepMeter before that records
   // the requests, and make_plan (lab/planner.h) makes the plan. What the function changes on the
   // host stays changed: optimisers' numbers of updates, generators, versions. Tensors that it
-  // leaves must be gone before rehearse() ends. Throws as the constructor.
+  // leaves must be gone before rehearse() ends: else it throws InvalidArgument, and they have no
+  // memory. Throws as the constructor.
   static void rehearse(Device device, const std::function<void(DeviceAllocator&)>& step);
   // Waits for the device.
   ~Capture();

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tenon/base/check.h"
+#include "tenon/tensor/kernels/vulkan/capturing.h"
 
 namespace tenon {
 namespace {
@@ -48,10 +49,12 @@ IntrusivePtr<StorageImpl> copy_on_write_clone(StorageImpl& source) {
 void detail::own_bytes(DataPtr& data, std::size_t size_bytes, Allocator& allocator) {
   TENON_CHECK(data.get_deleter() == &SharedBytes::release, "the bytes are not shared");
   auto* shared = static_cast<SharedBytes*>(data.get_context());
-  if (shared->holders.load(std::memory_order_acquire) == 1)
+  if (shared->holders.load(std::memory_order_acquire) == 1) {
     data = DataPtr(std::move(shared->owner));  // dropping the old context deletes `shared`
-  else
-    data = allocator.clone(data.get(), size_bytes);
+    return;
+  }
+  vulkan::refuse_other_memory(data.device(), data.get(), size_bytes);
+  data = allocator.clone(data.get(), size_bytes);
 }
 
 }  // namespace tenon

@@ -143,6 +143,9 @@ std::uint64_t VulkanBackend::device_address(const void* address) const {
   const VulkanPlace place = state_->place_of("device_address", address, 1);
   if (place.buffer == nullptr)
     raise<DeviceError>("device_address({}): {} has no such memory", address, to_string(device_));
+  if (place.buffer->buffer == VK_NULL_HANDLE && !state_->streams.any_rehearsed())
+    raise<DeviceError>("device_address({}): there is no memory, only addresses for a rehearsal",
+                       address);
   return place.buffer->address + place.offset;
 }
 
@@ -214,12 +217,13 @@ std::optional<Segment> VulkanBackend::reserve_segment(std::uint64_t size_bytes) 
 void VulkanBackend::free_segment(const Segment& segment) {
   const TimedCall call(*state_, DriverCall::kFree);
   state_->table.require_segment(segment);
+  const auto found = state_->segments.find(reinterpret_cast<std::uintptr_t>(segment.base));
   try {
-    VulkanStreams::wait(state_->vulkan, state_->streams.submitted_ends());
+    if (found->second.buffer.buffer != VK_NULL_HANDLE)
+      VulkanStreams::wait(state_->vulkan, state_->streams.submitted_ends());
   } catch (const VulkanError& error) {
     if (!error.is_device_lost()) throw;
   }
-  const auto found = state_->segments.find(reinterpret_cast<std::uintptr_t>(segment.base));
   if (found->second.buffer.heap == state_->vulkan.type_of(MemoryKind::kDevice)->heap)
     state_->held -= found->second.buffer.size_bytes;
   state_->give_back(found->first, found->second);

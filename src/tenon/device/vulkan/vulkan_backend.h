@@ -65,7 +65,7 @@ class VulkanBackend final : public Backend {
   ~VulkanBackend() override;
 
   // --- What Vulkan has beyond the contract.
-  // Where kernels find the byte. Throws DeviceError where it lies in no segment.
+  // Where kernels find the byte. Throws DeviceError in no segment, and in that of a past rehearsal.
   std::uint64_t device_address(const void* address) const;
   // Which texel (of four floats) of its segment begins there; nothing where none does, or where
   // the segment has more than the device takes.
@@ -149,9 +149,9 @@ class VulkanBackend final : public Backend {
 };
 
 // The process's backend for vulkan:index, over VulkanDriver::standard(), with stage_always where
-// TENON_VULKAN_STAGE is 1; made at the first call and
-// never destroyed, so that memory may be freed while the program ends. Thread-safe. Throws what
-// VulkanDriver::standard and the constructor throw.
+// TENON_VULKAN_STAGE is 1; made at the first call and never destroyed, so that memory may be freed
+// while the program ends. Thread-safe. Throws what VulkanDriver::standard and the constructor
+// throw.
 VulkanBackend& vulkan_backend(int index = 0);
 
 }  // namespace tenon

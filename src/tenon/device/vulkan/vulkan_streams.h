@@ -64,6 +64,9 @@ class VulkanStreams {
   // refused with DeviceError until end_capture. Rehearsed: the caller gives no commands.
   void begin_capture(Stream stream, bool rehearsed);
   bool is_rehearsed(Stream stream) const { return streams_[stream.id].is_rehearsed; }
+  bool any_rehearsed() const {
+    return std::any_of(streams_.begin(), streams_.end(), [](auto& s) { return s.is_rehearsed; });
+  }
   // The captured batches. Throws VulkanError; the capture is over then too.
   std::vector<VkCommandBuffer> end_capture(Stream stream);
   void submit_again(Stream stream, std::span<const VkCommandBuffer> batches);

@@ -24,6 +24,7 @@ bool random_numbers(RandomKind, double, double, const Tensor&, Generator&, std::
 void raise_complaint(int) {}
 bool is_captured(Device) { return false; }
 void refuse_host_in_capture(Device, const char*) {}
+void refuse_other_memory(Device, const void*, std::size_t) {}
 struct CaptureState {};
 
 }  // namespace tenon::vulkan

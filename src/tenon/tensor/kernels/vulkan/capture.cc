@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
@@ -48,9 +51,11 @@ class AddressesAlone final : public DeviceAllocator {
     const auto segment = vulkan_.reserve_segment(size_bytes);
     if (!segment)
       throw_out_of_memory(size_bytes, stream, 0, "the process has no addresses left", false);
+    live_->add(*segment);
     return DataPtr::with_deleter(
         segment->base,
-        [&vulkan = vulkan_, segment = *segment](void*) {
+        [&vulkan = vulkan_, live = live_, segment = *segment](void*) {
+          live->remove(segment);
           ignore_refusal([&] { vulkan.free_segment(segment); });
         },
         stream.device);
@@ -60,14 +65,56 @@ class AddressesAlone final : public DeviceAllocator {
   void reset_peak_stats() override {}
   std::uint64_t layout_offset(const DataPtr&) const override { return 0; }
 
+  bool contain(const void* data) const { return live_->contain(data); }
+  std::uint64_t live_bytes() const { return live_->bytes(); }
+
  private:
+  // What is not freed yet, which may be after the allocator is gone.
+  class Live {
+   public:
+    void add(const Segment& segment) {
+      const std::lock_guard lock(mutex_);
+      sizes_.emplace(static_cast<const char*>(segment.base), segment.size_bytes);
+    }
+    void remove(const Segment& segment) {
+      const std::lock_guard lock(mutex_);
+      sizes_.erase(static_cast<const char*>(segment.base));
+    }
+    bool contain(const void* data) const {
+      const std::lock_guard lock(mutex_);
+      const auto after = sizes_.upper_bound(static_cast<const char*>(data));
+      return after != sizes_.begin() && data < std::prev(after)->first + std::prev(after)->second;
+    }
+    std::uint64_t bytes() const {
+      const std::lock_guard lock(mutex_);
+      std::uint64_t sum = 0;
+      for (const auto& [base, size_bytes] : sizes_) sum += size_bytes;
+      return sum;
+    }
+
+   private:
+    mutable std::mutex mutex_;
+    std::map<const char*, std::uint64_t> sizes_;
+  };
+
   VulkanBackend& vulkan_;
+  const std::shared_ptr<Live> live_ = std::make_shared<Live>();
 };
+
+// A plan of one stream, whichever that is, for this one.
+Plan plan_on(Stream stream, const Plan* given) {
+  if (given == nullptr) return Plan();
+  if (given->streams().size() != 1) return *given;
+  const StreamPlan& only = given->streams().begin()->second;
+  Plan plan(given->unit_bytes());
+  plan.set_stream(stream.id, only.slots, only.loop_begin);
+  return plan;
+}
 
 // What a step's tensors get.
 struct StepMemory {
-  StepMemory(Backend& backend, const Plan* given)
-      : plan(given != nullptr ? *given : Plan()),
+  StepMemory(Backend& backend, Stream stream, const Plan* given)
+      : plan(plan_on(stream, given)),
         allocator(backend, &plan, 0, PlanAllocator::FreeMemory::kStays) {}
 
   const Plan plan;
@@ -105,11 +152,17 @@ struct vulkan::CaptureState {
     std::span<std::uint64_t> numbers;
     Renew renew;
   };
+  // The counters that each run takes of a generator.
+  struct Drawn {
+    Generator* generator;
+    std::uint64_t first;      // of the run that is recorded, then of the last one
+    std::uint64_t taken = 0;  // modulo 2^64: where the step sets the generator back, below 0
+  };
 
   CaptureState(Device device, const Plan* plan)
       : backend(vulkan_backend(device.index)),
         stream(current_stream(device)),
-        memory(std::make_unique<StepMemory>(backend, plan)) {
+        memory(std::make_unique<StepMemory>(backend, stream, plan)) {
     memory->allocator.observers().add(&ranges);
   }
   ~CaptureState() {
@@ -125,6 +178,9 @@ struct vulkan::CaptureState {
 
   void record(const std::function<void()>& step, DeviceAllocator& allocator,
               VulkanBackend::Captures captures);
+  bool is_of_step(const void* data) const {
+    return rehearsed != nullptr ? rehearsed->contain(data) : ranges.contain(data);
+  }
   void check_uses() const;
   void submit();
 
@@ -136,8 +192,10 @@ struct vulkan::CaptureState {
   std::unordered_map<StorageImpl*, Use> uses;
   std::deque<Numbers> numbers;
   std::vector<Changing> changing;  // in the order of the step
+  std::deque<Drawn> drawn;
   std::uint64_t number = 0;        // the backend's; 0: there is none yet
-  bool is_rehearsal = false;       // tensors come and go as they would: no use keeps one
+  // Of a rehearsal, else null. Tensors come and go as they would in one: no use keeps one.
+  const AddressesAlone* rehearsed = nullptr;
 };
 
 namespace {
@@ -158,7 +216,6 @@ std::unique_ptr<vulkan::CaptureState> make_state(Device device, const Plan* plan
 void vulkan::CaptureState::record(const std::function<void()>& step, DeviceAllocator& allocator,
                                   VulkanBackend::Captures captures) {
   backend.begin_capture(stream, captures);
-  is_rehearsal = captures == VulkanBackend::Captures::kNothing;
   recording = this;
   try {
     const AllocatorGuard guard(backend.device(), allocator);
@@ -169,6 +226,7 @@ void vulkan::CaptureState::record(const std::function<void()>& step, DeviceAlloc
     throw;
   }
   recording = nullptr;
+  for (Drawn& each : drawn) each.taken = each.generator->offset() - each.first;
   number = backend.end_capture(stream);
 }
 
@@ -201,20 +259,25 @@ Capture::Capture(Device device, const std::function<void()>& step, const Plan* p
 void Capture::rehearse(Device device, const std::function<void(DeviceAllocator&)>& step) {
   const auto state = make_state(device, nullptr);
   AddressesAlone addresses(state->backend);
+  state->rehearsed = &addresses;
   state->record([&] { step(addresses); }, addresses, VulkanBackend::Captures::kNothing);
+  if (const std::uint64_t left = addresses.live_bytes(); left > 0)
+    throw InvalidArgument(fmt::format("Capture: a rehearsal leaves tensors of {} bytes, which have "
+                                      "no memory; let them go before it ends", left));
 }
 
 Capture::~Capture() = default;
 
 void Capture::run() {
   state_->check_uses();
+  for (auto& each : state_->drawn) each.first = each.generator->take(each.taken);
   for (auto& each : state_->changing) each.renew(each.numbers);
   state_->submit();
   for (const auto& [storage, use] : state_->uses)
     if (use.is_written) ++storage->version();
 }
 
-std::uint64_t Capture::reserved_bytes() const { 
+std::uint64_t Capture::reserved_bytes() const {
   return state_->memory->allocator.reserved_bytes();
 }
 
@@ -227,7 +290,8 @@ bool is_captured(Device device) {
 }
 
 void note_use(StorageImpl& storage, const void* data, bool writes) {
-  if (recording == nullptr || recording->is_rehearsal || recording->ranges.contain(data)) return;
+  if (recording == nullptr || recording->rehearsed != nullptr || recording->ranges.contain(data))
+    return;
   auto& use = recording->uses[&storage];
   if (use.data != nullptr && use.data != data)
     throw InvalidArgument(fmt::format("Capture: the step gives a tensor of {} bytes other memory; "
@@ -250,6 +314,25 @@ std::uint64_t changing_numbers(std::span<const std::uint64_t> given, Renew renew
   place.here.insert(place.here.end(), given.begin(), given.end());
   state.changing.push_back({std::span(place.here).subspan(first), std::move(renew)});
   return state.backend.device_address(place.there.get()) + first * sizeof(std::uint64_t);
+}
+
+std::uint64_t changing_draw(Generator& generator, std::uint64_t start) {
+  auto& all = recording->drawn;
+  auto found = std::find_if(all.begin(), all.end(),
+                            [&](const auto& each) { return each.generator == &generator; });
+  if (found == all.end()) found = all.insert(all.end(), {&generator, start});
+  const std::uint64_t numbers[] = {start, generator.seed()};
+  return changing_numbers(numbers, [&drawn = *found, skipped = start - found->first](auto next) {
+    next[0] = drawn.first + skipped;
+    next[1] = drawn.generator->seed();
+  });
+}
+
+void refuse_other_memory(Device device, const void* data, std::size_t size_bytes) {
+  if (!is_captured(device) || recording->is_of_step(data)) return;
+  throw InvalidArgument(fmt::format("Capture: the step writes a tensor of {} bytes that a "
+                                    "lazy_clone() shares, which gives it other memory; use clone()",
+                                    size_bytes));
 }
 
 void refuse_host_in_capture(Device device, const char* what) {

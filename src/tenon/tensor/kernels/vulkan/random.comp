@@ -8,11 +8,11 @@ layout(local_size_x = 64) in;
 
 layout(constant_id = 0) const uint kKind = 0;   // RandomKind in random_numbers.h
 layout(constant_id = 1) const uint kDType = 0;  // of the target
-layout(constant_id = 2) const uint kChanges = 0;  // whether `start` is an address
+layout(constant_id = 2) const uint kChanges = 0;  // whether `start` and `key` lie in memory
 
 layout(push_constant, std430) uniform Arguments {
   uvec2 target;
-  uvec2 start;  // the first counter, or where it is
+  uvec2 start;  // the first counter, or where that and the key are
   uvec2 key;
   uvec2 first, second;  // numbers of the kind
   uint count;
@@ -69,11 +69,12 @@ NUMBER is_below(uvec2 bits) {
 
 void main() {
   const uvec2 from = kChanges == 0 ? start : Pairs(start).at[0];
+  const uvec2 seed = kChanges == 0 ? key : Pairs(start).at[1];
   const uint pairs = count / 2 + count % 2;
   for (uint i = gl_GlobalInvocationID.x; i < pairs; i += gl_NumWorkGroups.x * gl_WorkGroupSize.x) {
     uint carry;
     const uint low = uaddCarry(from.x, i, carry);
-    const uvec4 bits = philox(uvec4(low, from.y + carry, 0, 0), key);
+    const uvec4 bits = philox(uvec4(low, from.y + carry, 0, 0), seed);
     NUMBER one, two;
     if (kKind == 1) {
       one = normal_pair(bits).x;

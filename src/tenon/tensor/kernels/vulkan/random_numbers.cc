@@ -46,13 +46,7 @@ bool random_numbers(RandomKind kind, double first, double second, const Tensor& 
   Arguments arguments = {};
   arguments.target = address_to_write(backend, target);
   const bool changes = is_captured(target.device());
-  arguments.start = start;
-  if (changes) {
-    const auto taken = static_cast<std::uint64_t>((target.numel() + 1) / 2);
-    arguments.start = changing_numbers({&start, 1}, [&generator, taken](auto next) {
-      next[0] = generator.take(taken);
-    });
-  }
+  arguments.start = changes ? changing_draw(generator, start) : start;
   arguments.key = generator.seed();
   if (kind == RandomKind::kBernoulli) {  // of the 2^53 numbers, how many are below
     arguments.first = static_cast<std::uint64_t>(std::ceil(std::ldexp(first, 53)));
