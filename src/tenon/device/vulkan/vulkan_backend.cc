@@ -214,16 +214,23 @@ std::optional<Segment> VulkanBackend::reserve_segment(std::uint64_t size_bytes) 
   return Segment{base, nullptr, rounded, state_->table.add_segment(at, rounded)};
 }
 
+void VulkanBackend::release_reserved(const Segment& segment) {
+  const std::lock_guard lock(state_->mutex);
+  state_->table.require_segment(segment);
+  os::release(segment.base, segment.size_bytes);
+  state_->segments.erase(reinterpret_cast<std::uintptr_t>(segment.base));
+  state_->table.remove_segment(segment);
+}
+
 void VulkanBackend::free_segment(const Segment& segment) {
   const TimedCall call(*state_, DriverCall::kFree);
   state_->table.require_segment(segment);
-  const auto found = state_->segments.find(reinterpret_cast<std::uintptr_t>(segment.base));
   try {
-    if (found->second.buffer.buffer != VK_NULL_HANDLE)
-      VulkanStreams::wait(state_->vulkan, state_->streams.submitted_ends());
+    VulkanStreams::wait(state_->vulkan, state_->streams.submitted_ends());
   } catch (const VulkanError& error) {
     if (!error.is_device_lost()) throw;
   }
+  const auto found = state_->segments.find(reinterpret_cast<std::uintptr_t>(segment.base));
   if (found->second.buffer.heap == state_->vulkan.type_of(MemoryKind::kDevice)->heap)
     state_->held -= found->second.buffer.size_bytes;
   state_->give_back(found->first, found->second);

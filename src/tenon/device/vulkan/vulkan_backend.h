@@ -91,8 +91,9 @@ class VulkanBackend final : public Backend {
   void run_capture(std::uint64_t capture);
   void drop_capture(std::uint64_t capture);
   // Addresses without memory, for calls of a rehearsed capture: other calls refuse them. Nothing
-  // where the process has none left. free_segment gives them back.
+  // where the process has none left.
   std::optional<Segment> reserve_segment(std::uint64_t size_bytes);
+  void release_reserved(const Segment& segment);
   // What kernels may use.
   const VulkanAbilities& abilities() const;
   // Pipelines made so far.

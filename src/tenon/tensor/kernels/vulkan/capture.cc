@@ -56,7 +56,7 @@ class AddressesAlone final : public DeviceAllocator {
         segment->base,
         [&vulkan = vulkan_, live = live_, segment = *segment](void*) {
           live->remove(segment);
-          ignore_refusal([&] { vulkan.free_segment(segment); });
+          ignore_refusal([&] { vulkan.release_reserved(segment); });
         },
         stream.device);
   }
