@@ -137,7 +137,7 @@ class Blocks {
         a_(products.a),
         b_(products.b),
         depth_(parts_of(products.k)),
-        packs_a_(p_.n > (a_.down == 1 ? kFewColumns : kManyColumns)),
+        packs_a_(a_.down == 1 && p_.n > kFewColumns),
         packs_b_(!kMaskedIsExact || b_.right != 1 ||
                  p_.m > (p_.n * p_.k > kMostInPlace ? kProductRows : kFewRows)),
         block_(cpu::block_product_room<T>((columns() + rows()) * depth_)),
@@ -155,7 +155,7 @@ class Blocks {
  private:
   static constexpr auto kStrip = 2 * static_cast<std::int64_t>(hn::MaxLanes(hn::ScalableTag<T>()));
   // A few rows meet b where it lies, if the second-level cache may hold it.
-  static constexpr std::int64_t kFewRows = 16, kFewColumns = 2 * kStrip, kManyColumns = 256;
+  static constexpr std::int64_t kFewRows = 16, kFewColumns = 2 * kStrip;
   static constexpr std::int64_t kBlockColumns = 2048 / sizeof(T);
   static constexpr std::int64_t kMostInPlace = (1 << 20) / sizeof(T);
 
@@ -208,7 +208,7 @@ class Blocks {
   Operand<T> a_, b_;
   T* out_ = nullptr;
   const std::int64_t depth_;  // at most kDepth, in equal parts of k
-  const bool packs_a_;        // else the rows of a panel lie side by side as they are
+  const bool packs_a_;        // where rows lie across memory; else they are read where they are
   const bool packs_b_;
   T* const block_;   // of b: strips of two vectors' columns
   T* const panels_;  // of a: as many rows as the registers hold
