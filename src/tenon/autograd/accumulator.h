@@ -2,6 +2,7 @@
 #pragma once
 
 #include <limits>
+#include <mutex>
 
 #include "tenon/autograd/meta.h"
 
@@ -32,7 +33,7 @@ class AccumulatorNode final : public Node {
 
   Tensor leaf_;  // undefined where it is held weakly
   WeakIntrusivePtr<TensorImpl> weak_;
-  SpinLock adding_;
+  std::mutex adding_;  // held while a kernel adds
 };
 
 NodePtr make_accumulator(const Tensor& leaf);
