@@ -28,6 +28,7 @@
 #include "tenon/memory/adaptors/guard_adaptor.h"
 #include "tenon/memory/adaptors/limit_adaptor.h"
 #include "tenon/memory/adaptors/logging_adaptor.h"
+#include "tenon/memory/adaptors/page_guard_allocator.h"
 #include "tenon/memory/adaptors/pressure_adaptor.h"
 #include "tenon/memory/adaptors/statistics_adaptor.h"
 #include "tenon/memory/adaptors/thread_safe_adaptor.h"
@@ -464,6 +465,24 @@ TEST(FailingMemoryTest, AFreeThroughAnAdaptorNeedsNoMemory) {
   check(thread_safe);
   TrackingAdaptor tracking(*upstream);
   check(tracking);
+}
+
+TEST(FailingMemoryTest, AFreeOfGuardedPagesNeedsNoMemory) {
+  if (!kCanRefuse) GTEST_SKIP() << "the sanitizer's allocator refuses nothing";
+  PageGuardOptions options;
+  options.quarantine_bytes = 500 * kKiB;
+  PageGuardAllocator guard(options);
+  for (int round = 0; round < 2; ++round) {
+    std::vector<DataPtr> blocks;
+    for (std::size_t i = 0; i < 1000; ++i) blocks.push_back(guard.allocate(600 + i));
+    refuse(1, UINT64_MAX);
+    {
+      const Counted counted;
+      for (DataPtr& block : blocks) block.clear();
+    }
+    refuse_nothing();
+    EXPECT_EQ(g_requests, 0u);
+  }
 }
 
 TEST(FailingMemoryTest, AFreeTellsCallbacksWithoutMemory) {

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "tenon/base/align.h"
@@ -101,7 +102,8 @@ DataPtr PageGuardAllocator::allocate(std::size_t size_bytes) {
   GuardReport known = guard::block_made(data, size_bytes, options_.stack_depth);
   const auto key = reinterpret_cast<std::uintptr_t>(base);
   const std::lock_guard lock(mutex_);
-  Block& block = blocks_[key] = Block{this, key, room + page, data, false, std::move(known)};
+  Block& block = blocks_[key] =
+      Block{this, key, room + page, data, false, std::move(known), nullptr};
   return DataPtr(data, &block, &free_block, kHost);
 }
 
@@ -124,7 +126,8 @@ void PageGuardAllocator::take_back(Block& block) {
   block.freed = true;
   guard::note_freed(block.known, options_.stack_depth);
   os::unmap_file(reinterpret_cast<void*>(block.base), block.pages_bytes);  // forbidden from now on
-  quarantine_.push_back(block.base);
+  (oldest_ == nullptr ? oldest_ : newest_->freed_next) = &block;
+  newest_ = &block;
   quarantined_bytes_ += block.pages_bytes;
   evict();
 }
@@ -138,11 +141,10 @@ void PageGuardAllocator::require_whole(const Block& block, GuardReport::Kind kin
 
 void PageGuardAllocator::evict() {
   while (quarantined_bytes_ > options_.quarantine_bytes) {
-    const auto oldest = blocks_.find(quarantine_.front());
-    quarantine_.pop_front();
-    quarantined_bytes_ -= oldest->second.pages_bytes;
-    os::release(reinterpret_cast<void*>(oldest->first), oldest->second.pages_bytes);
-    blocks_.erase(oldest);
+    const Block& oldest = *std::exchange(oldest_, oldest_->freed_next);
+    quarantined_bytes_ -= oldest.pages_bytes;
+    os::release(reinterpret_cast<void*>(oldest.base), oldest.pages_bytes);
+    blocks_.erase(oldest.base);
   }
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <mutex>
 #include <string>
@@ -58,6 +57,7 @@ class PageGuardAllocator final : public Allocator {
     unsigned char* data = nullptr;
     bool freed = false;
     GuardReport known;             // its size, where it was made and freed
+    Block* freed_next = nullptr;   // in quarantine
   };
 
   static void free_block(void* context);
@@ -69,7 +69,8 @@ class PageGuardAllocator final : public Allocator {
   const PageGuardOptions options_;
   std::mutex mutex_;
   std::map<std::uintptr_t, Block> blocks_;  // by base; live ones and those in quarantine
-  std::deque<std::uintptr_t> quarantine_;   // bases, oldest first
+  Block* oldest_ = nullptr;                 // of those in quarantine
+  Block* newest_ = nullptr;
   std::uint64_t quarantined_bytes_ = 0;
 };
 
