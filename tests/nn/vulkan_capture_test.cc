@@ -338,8 +338,10 @@ TEST_F(VulkanCapture, ATensorThatARehearsalLeavesIsTold) {
             }),
             "Capture: a rehearsal leaves tensors of 4096 bytes, which have no memory; let them go "
             "before it ends");
-  EXPECT_THAT(message_of([&] { ops::add(left, 1.0); }),
-              HasSubstr("there is no memory, only addresses for a rehearsal"));
+  const auto no_memory = HasSubstr("there is no memory, only addresses for a rehearsal");
+  EXPECT_THAT(message_of([&] { ops::add(left, 1.0); }), no_memory);
+  EXPECT_THAT(message_of([&] { left.select(0, 0).item<float>(); }), no_memory);
+  EXPECT_THAT(message_of([&] { left.data_ptr<float>(); }), no_memory);
 }
 
 // Its memory would move to that of the step, each run would copy it there again, and after a

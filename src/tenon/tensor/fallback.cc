@@ -73,7 +73,7 @@ class detail::HostCopies {
     const std::lock_guard lock(mutex_);
     Copy& copy = copy_of(storage);
     if (!copy.is_current) {
-      wait_for_device(storage.device());
+      wait_for_device(storage.device(), storage.data_.get());
       if ((storage.state() & StorageImpl::kUntouched) == 0)
         move_bytes(storage, copy.bytes.get(), storage.data_.get());
       copy.is_current = true;

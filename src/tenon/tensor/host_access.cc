@@ -14,11 +14,12 @@ bool detail::host_reaches_memory_of(Device device) {
   return is_own_vulkan(device) && own_backend(device)->limits().unified;
 }
 
-void wait_for_device(Device device) {
+void wait_for_device(Device device, const void* data) {
   if (device.type != DeviceType::kVulkan) return;
   vulkan::refuse_host_in_capture(device, "a tensor's values");
   own_backend(device)->synchronize();
   vulkan::raise_complaint(device.index);
+  vulkan::require_memory(device, data);
 }
 
 }  // namespace tenon

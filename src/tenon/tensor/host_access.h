@@ -29,8 +29,9 @@ inline bool has_operators(Device device) {
   return device.type == DeviceType::kCpu || detail::is_own_vulkan(device);
 }
 
-// Waits until all work that was queued on the device is done. Throws DeviceError, and
+// Waits until all work that was queued on the device is done, before the host reads or writes
+// `data` there. Throws DeviceError, also where a rehearsal left the data without memory, and
 // InvalidArgument for an index out of range that a kernel met.
-void wait_for_device(Device device);
+void wait_for_device(Device device, const void* data);
 
 }  // namespace tenon

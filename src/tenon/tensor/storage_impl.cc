@@ -106,7 +106,7 @@ const void* StorageImpl::prepare_read() const {
   if (state() & kLazy) bring_bytes();
   if ((state() & kOnDevice) == 0 || data_ == nullptr) return data_.get();
   if (state() & kSeparate) return detail::address_in_turn(*const_cast<StorageImpl*>(this), false);
-  wait_for_device(device());
+  wait_for_device(device(), data_.get());
   return data_.get();
 }
 
@@ -114,7 +114,7 @@ void* StorageImpl::prepare_write() {
   own_bytes();  // which may queue a copy
   if ((state() & kOnDevice) == 0 || data_ == nullptr) return data_.get();
   if (state() & kSeparate) return detail::address_in_turn(*this, true);
-  wait_for_device(device());
+  wait_for_device(device(), data_.get());
   return data_.get();
 }
 

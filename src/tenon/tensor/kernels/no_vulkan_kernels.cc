@@ -25,6 +25,7 @@ void raise_complaint(int) {}
 bool is_captured(Device) { return false; }
 void refuse_host_in_capture(Device, const char*) {}
 void refuse_other_memory(Device, const void*, std::size_t) {}
+void require_memory(Device, const void*) {}
 struct CaptureState {};
 
 }  // namespace tenon::vulkan

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <iterator>
 #include <map>
@@ -39,6 +40,8 @@ class MemoryRanges final : public Observer {
   std::vector<std::pair<const char*, std::uint64_t>> ranges_;
 };
 
+std::atomic<bool> any_left{false};  // addresses that a rehearsal left in use
+
 // Addresses for the tensors of a step that only shows what it requests.
 class AddressesAlone final : public DeviceAllocator {
  public:
@@ -64,6 +67,10 @@ class AddressesAlone final : public DeviceAllocator {
   AllocatorStats stats() const override { return {}; }
   void reset_peak_stats() override {}
   std::uint64_t layout_offset(const DataPtr&) const override { return 0; }
+
+  ~AddressesAlone() override {
+    if (live_bytes() > 0) any_left = true;
+  }
 
   bool contain(const void* data) const { return live_->contain(data); }
   std::uint64_t live_bytes() const { return live_->bytes(); }
@@ -333,6 +340,10 @@ void refuse_other_memory(Device device, const void* data, std::size_t size_bytes
   throw InvalidArgument(fmt::format("Capture: the step writes a tensor of {} bytes that a "
                                     "lazy_clone() shares, which gives it other memory; use clone()",
                                     size_bytes));
+}
+
+void require_memory(Device device, const void* address) {
+  if (any_left) static_cast<void>(vulkan_backend(device.index).device_address(address));
 }
 
 void refuse_host_in_capture(Device device, const char* what) {

@@ -33,6 +33,9 @@ std::uint64_t changing_draw(Generator& generator, std::uint64_t start);
 // before the step are to be copied to other memory for a storage, of which runs know nothing.
 void refuse_other_memory(Device device, const void* data, std::size_t size_bytes);
 
+// Throws DeviceError where a rehearsal that is over left the address, which has no memory.
+void require_memory(Device device, const void* address);
+
 // Throws InvalidArgument where the calling thread captures work of the device: the host is needed
 // for `what`.
 void refuse_host_in_capture(Device device, const char* what);
