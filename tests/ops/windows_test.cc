@@ -4,7 +4,9 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <string>
 
+#include "tenon/base/error.h"
 #include "tenon/ops/conv.h"
 #include "tenon/ops/pool.h"
 #include "tenon/tensor/copy.h"
@@ -94,7 +96,6 @@ TEST(WindowsTest, PoolsAreTheirDefinition) {
       }
 }
 
-// Padding may be half of a kernel of any size: such planes are not spread out.
 // The average of one number is that number, however many there are.
 TEST(WindowsTest, AnAverageOfAPlaneKeepsItsDigits) {
   const Tensor plane = full({1, 2, 1500, 1500}, 0.1, DType::kF32);
@@ -105,6 +106,27 @@ TEST(WindowsTest, AnAverageOfAPlaneKeepsItsDigits) {
   }
 }
 
+TEST(WindowsTest, PoolsTakePlanesOfFloats) {
+  for (const std::int64_t size : {1, 2}) {
+    const auto refusal = [&](const Tensor& a) -> std::string {
+      try {
+        adaptive_avg_pool2d(a, size);
+      } catch (const InvalidArgument& error) {
+        return error.what();
+      }
+      return "";
+    };
+    EXPECT_EQ(refusal(ones({3, 3})), "adaptive_avg_pool2d: shape [3, 3]; take [N, C, H, W]");
+    EXPECT_EQ(refusal(ones({1, 1, 1, 3, 3})),
+              "adaptive_avg_pool2d: shape [1, 1, 1, 3, 3]; take [N, C, H, W]");
+    for (const DType dtype : {DType::kI64, DType::kC64})
+      EXPECT_EQ(refusal(ones({1, 1, 3, 3}, dtype)),
+                std::string("adaptive_avg_pool2d: of ") + std::string(dtype_name(dtype)) +
+                    "; convert it to floating point first");
+  }
+}
+
+// Padding may be half of a kernel of any size: such planes are not spread out.
 TEST(WindowsTest, LargeKernelsTakeNoMemory) {
   const Tensor a = randn({1, 2, 4, 4});
   constexpr std::int64_t kSize = 1 << 20;

@@ -100,17 +100,12 @@ void by_channels(const Tensor& out, const Tensor& a, bool is_average, const Wind
   out.dtype() == DType::kF64 ? run.template operator()<double>() : run.template operator()<float>();
 }
 
-// planes(place, spans) -> one element for each place of each plane.
+// One element for each place of each plane: reduce(plane, its width, rows, columns). Requires:
+// check_planes.
 template <typename SpanOf, typename Reduce>
 Tensor pool(const char* what, vulkan::WindowWork work, const Tensor& a, std::int64_t height,
             std::int64_t width, SpanOf&& span_of, Reduce&& reduce) {
   const Device device = device_to_offer(what, {&a});
-  if (a.dim() != 3 && a.dim() != 4)
-    throw InvalidArgument(
-        fmt::format("{}: shape {}; take [N, C, H, W]", what, to_string(a.sizes())));
-  if (!is_floating(a.dtype()))
-    throw InvalidArgument(
-        fmt::format("{}: of {}; convert it to floating point first", what, dtype_name(a.dtype())));
   if (height <= 0 || width <= 0)
     throw InvalidArgument(fmt::format("{}: the kernel is larger than the padded input {}", what,
                                       to_string(a.sizes())));
@@ -163,9 +158,12 @@ auto average(const Windows& windows) {
 }
 
 void check_planes(const char* what, const Tensor& a) {
-  if (a.dim() < 2)
+  if (a.dim() != 3 && a.dim() != 4)
     throw InvalidArgument(
         fmt::format("{}: shape {}; take [N, C, H, W]", what, to_string(a.sizes())));
+  if (!is_floating(a.dtype()))
+    throw InvalidArgument(
+        fmt::format("{}: of {}; convert it to floating point first", what, dtype_name(a.dtype())));
 }
 
 }  // namespace
@@ -200,7 +198,7 @@ Tensor detail::adaptive_avg_pool2d(const Tensor& a, const Pair& size) {
   if (size.height <= 0 || size.width <= 0)
     throw InvalidArgument(fmt::format("adaptive_avg_pool2d: a size of {} x {}; each is 1 or more",
                                       size.height, size.width));
-  const bool is_one_place = size.height == 1 && size.width == 1 && a.dim() <= 4;
+  const bool is_one_place = size.height == 1 && size.width == 1;
   if (is_one_place && a.device() == Device{} && a.numel() > 0) return mean(a, {-2, -1}, true);
   const AdaptiveWindows windows(size);
   return pool("adaptive_avg_pool2d", vulkan::WindowWork::kAverage, a, size.height, size.width,
