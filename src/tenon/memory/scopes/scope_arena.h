@@ -76,7 +76,7 @@ class ScopeArena final : public Allocator {
   void close_span(Lane& lane, const scopes::Span& span);
 
   const std::shared_ptr<ScopePool> pool_;
-  mutable LongLock lock_;  // whoever calls the pool or the driver stays
+  mutable LongLock lock_;  // held by a Stay during calls of the pool and the driver
   std::vector<Lane> lanes_;
   ScopeReport report_;
   std::uint64_t noted_bytes_ = 0;  // of the pool's in_use_bytes, ours

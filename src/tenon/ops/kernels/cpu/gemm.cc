@@ -155,7 +155,7 @@ Products columns_of(const Products& p, std::int64_t first, std::int64_t columns)
 
 // What fills most of the tile of oneDNN's kernels for bf16.
 bool fills_tile(DType dtype, std::int64_t m, std::int64_t n) {
-  return dtype == DType::kBF16 && m >= 8 && n >= 16 && has_onednn_gemm(dtype);
+  return dtype == DType::kBF16 && m >= 8 && n >= 16 && has_onednn_gemm();
 }
 bool is_by_vectors(DType dtype, std::int64_t m, std::int64_t n) {
   return std::min(m, n) <= kFewVectors && has_vector_product(dtype) && !fills_tile(dtype, m, n);
@@ -205,7 +205,7 @@ void single(const Products& p) {
   if (integers(p)) return;
   if (is_by_vectors(p)) return vector_product(p);
   TENON_CHECK(p.dtype == DType::kF32 || p.dtype == DType::kF64 || is_complex(p.dtype) ||
-                  (p.dtype == DType::kBF16 && has_onednn_gemm(p.dtype)),
+                  (p.dtype == DType::kBF16 && has_onednn_gemm()),
               "a product of {}", dtype_name(p.dtype));
   if (is_of_our_blocks(p.dtype) && has_our_blocks()) return by_our_blocks(p);
   const bool by_onednn = p.dtype == DType::kBF16;

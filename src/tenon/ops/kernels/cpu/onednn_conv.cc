@@ -545,7 +545,7 @@ std::int64_t weight_part_length(std::int64_t images, std::size_t weight_bytes) {
 }  // namespace
 
 bool has_onednn_conv(DType dtype) {
-  return dtype == DType::kF32 || (dtype == DType::kBF16 && has_onednn_gemm(dtype));
+  return dtype == DType::kF32 || (dtype == DType::kBF16 && has_onednn_gemm());
 }
 
 bool onednn_conv2d(const Tensor& out, const Tensor& a, const Tensor& weight, const Tensor& bias,

@@ -18,6 +18,8 @@ namespace {
 
 using dnnl::memory;
 
+constexpr DType kOperands = DType::kBF16;
+
 memory::data_type type_of(DType dtype) {
   return dtype == DType::kBF16 ? memory::data_type::bf16 : memory::data_type::f32;
 }
@@ -96,7 +98,7 @@ class Dense {
 
 // What a product's kernels are compiled for.
 struct Form {
-  DType dtype = DType::kF32, out = DType::kF32;
+  DType out = DType::kF32;
   std::int64_t count = 1, m = 0, n = 0, k = 0;
   bool a_transposed = false, b_transposed = false, has_bias = false;
   float beta = 0;
@@ -126,11 +128,11 @@ dnnl::matmul::primitive_desc described(const Form& form) {
     after.append_sum(form.beta);
     attributes.set_post_ops(after);
   }
-  const memory::desc a = desc(form.m, form.k, form.dtype, form.a_transposed);
-  const memory::desc b = desc(form.k, form.n, form.dtype, form.b_transposed);
+  const memory::desc a = desc(form.m, form.k, kOperands, form.a_transposed);
+  const memory::desc b = desc(form.k, form.n, kOperands, form.b_transposed);
   const memory::desc out = desc(form.m, form.n, form.out, false);
   if (!form.has_bias) return {{a, b, out}, attributes, cpu_engine()};
-  return {{a, b, memory::desc({1, form.n}, type_of(form.dtype), Tag::ab), out},
+  return {{a, b, memory::desc({1, form.n}, type_of(kOperands), Tag::ab), out},
           attributes,
           cpu_engine()};
 }
@@ -170,10 +172,9 @@ const Product& product_of(const Form& form) {
 
 }  // namespace
 
-bool has_onednn_gemm(DType dtype) {
-  static const bool bf16 =
-      is_by_blocks(described({.dtype = DType::kBF16, .m = 64, .n = 64, .k = 64}));
-  return dtype == DType::kBF16 && bf16;
+bool has_onednn_gemm() {
+  static const bool is_there = is_by_blocks(described({.m = 64, .n = 64, .k = 64}));
+  return is_there;
 }
 
 namespace {
@@ -181,11 +182,11 @@ namespace {
 // A batch of more than one has no gaps.
 void multiply(const Products& p) {
   const OpenMpThreads one(1);
-  const DType out = p.is_narrow ? p.dtype : DType::kF32;
-  const Product& product = product_of({p.dtype, out, p.count, p.m, p.n, p.k, p.a.transposed,
+  const DType out = p.is_narrow ? kOperands : DType::kF32;
+  const Product& product = product_of({out, p.count, p.m, p.n, p.k, p.a.transposed,
                                        p.b.transposed, p.bias != nullptr,
                                        static_cast<float>(p.beta)});
-  Dense left(p.dtype, p.m, p.k, p.a), right(p.dtype, p.k, p.n, p.b);
+  Dense left(kOperands, p.m, p.k, p.a), right(kOperands, p.k, p.n, p.b);
   Dense result(out, p.m, p.n, {p.out, p.out_stride, false});
   thread_local Room memory_of_thread;
   char* room = memory_of_thread.take(left.room_bytes() + right.room_bytes() + result.room_bytes() +
