@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "failing_memory/refused_memory.h"
 #include "tenon/base/align.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
@@ -33,166 +34,37 @@
 #include "tenon/memory/adaptors/statistics_adaptor.h"
 #include "tenon/memory/adaptors/thread_safe_adaptor.h"
 #include "tenon/memory/adaptors/tracking_adaptor.h"
-#include "tenon/memory/gpu/pinned_allocator.h"
-#include "tenon/memory/gpu/private_pool.h"
 #include "tenon/memory/growable/growable_buffer.h"
 #include "tenon/memory/host/host_allocator.h"
 #include "tenon/memory/policies.h"
-#include "tenon/memory/scopes/with_scope.h"
 #include "tenon/memory/system/system_allocator.h"
 #include "tenon/memory/unified/callbacks.h"
 #include "tenon/memory/unified/unified_allocator.h"
 
 // The C library's allocator under names of its own, so that this program can refuse requests.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 extern "C" {
 void* __libc_malloc(std::size_t);
 void* __libc_memalign(std::size_t, std::size_t);
+void* malloc(std::size_t size) {
+  return tenon::failing::is_refused() ? nullptr : __libc_malloc(size);
 }
-
-namespace {
-
-// Requests of the threads that take part (t_counted), numbered from 1.
-std::atomic<std::uint64_t> g_requests{0};
-std::atomic<std::uint64_t> g_first_refused{0};  // 0: none
-std::atomic<std::uint64_t> g_last_refused{0};
-thread_local bool t_counted = false;
-
-bool is_refused() {
-  if (!t_counted) return false;
-  const std::uint64_t number = g_requests.fetch_add(1, std::memory_order_relaxed) + 1;
-  return number >= g_first_refused.load(std::memory_order_relaxed) &&
-         number <= g_last_refused.load(std::memory_order_relaxed);
+void* aligned_alloc(std::size_t alignment, std::size_t size) {
+  return tenon::failing::is_refused() ? nullptr : __libc_memalign(alignment, size);
 }
-
-}  // namespace
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kCanRefuse = false;  // the sanitizer has its own allocator
-#else
-constexpr bool kCanRefuse = true;
-extern "C" void* malloc(std::size_t size) {
-  return is_refused() ? nullptr : __libc_malloc(size);
-}
-extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size) {
-  return is_refused() ? nullptr : __libc_memalign(alignment, size);
-}
-extern "C" int posix_memalign(void** out, std::size_t alignment, std::size_t size) {
-  *out = is_refused() ? nullptr : __libc_memalign(alignment, size);
+int posix_memalign(void** out, std::size_t alignment, std::size_t size) {
+  *out = tenon::failing::is_refused() ? nullptr : __libc_memalign(alignment, size);
   return *out == nullptr ? ENOMEM : 0;
+}
 }
 #endif
 
 namespace tenon {
 namespace {
 
-class Counted {
- public:
-  explicit Counted(bool counted = true) : before_(std::exchange(t_counted, counted)) {}
-  ~Counted() { t_counted = before_; }
+using namespace failing;
 
- private:
-  const bool before_;
-};
-
-void refuse(std::uint64_t first, std::uint64_t last) {
-  g_requests = 0;
-  g_first_refused = first;
-  g_last_refused = last;
-}
-void refuse_nothing() { refuse(1, 0); }
-
-// The simulated device, whose own bookkeeping is not the subject: its requests are all served.
-class SparedBackend final : public Backend {
-  template <typename Call>
-  static auto spared(Call&& call) {
-    const Counted uncounted(false);
-    return call();
-  }
-
- public:
-  explicit SparedBackend(Backend& device) : device_(device) {}
-
-  Device device() const override { return device_.device(); }
-  std::string description() const override { return device_.description(); }
-  const BackendLimits& limits() const override { return device_.limits(); }
-  BackendMemory memory() const override { return spared([&] { return device_.memory(); }); }
-  std::uint64_t total_bytes() const override { return device_.total_bytes(); }
-  std::optional<Segment> allocate_segment(std::uint64_t size, MemoryKind kind) override {
-    return spared([&] { return device_.allocate_segment(size, kind); });
-  }
-  void free_segment(const Segment& segment) override {
-    spared([&] { device_.free_segment(segment); });
-  }
-  std::optional<AddressRange> reserve_address(std::uint64_t size) override {
-    return spared([&] { return device_.reserve_address(size); });
-  }
-  void release_address(AddressRange range) override {
-    spared([&] { device_.release_address(range); });
-  }
-  std::optional<PageHandle> create_pages(std::uint64_t size) override {
-    return spared([&] { return device_.create_pages(size); });
-  }
-  void release_pages(PageHandle pages) override { spared([&] { device_.release_pages(pages); }); }
-  bool map(std::uintptr_t address, PageHandle pages) override {
-    return spared([&] { return device_.map(address, pages); });
-  }
-  bool set_access(std::uintptr_t address, std::uint64_t size) override {
-    return spared([&] { return device_.set_access(address, size); });
-  }
-  void unmap(std::uintptr_t address, PageHandle pages) override {
-    spared([&] { device_.unmap(address, pages); });
-  }
-  void copy(void* dest, const void* src, std::uint64_t size, Stream stream) override {
-    spared([&] { device_.copy(dest, src, size, stream); });
-  }
-  void fill(void* dest, std::uint8_t value, std::uint64_t size, Stream stream) override {
-    spared([&] { device_.fill(dest, value, size, stream); });
-  }
-  Stream create_stream() override { return spared([&] { return device_.create_stream(); }); }
-  void destroy_stream(Stream stream) override { spared([&] { device_.destroy_stream(stream); }); }
-  Event record(Stream stream) override { return spared([&] { return device_.record(stream); }); }
-  bool query(Event event) override { return spared([&] { return device_.query(event); }); }
-  void wait(Event event) override { spared([&] { device_.wait(event); }); }
-  void stream_wait(Stream stream, Event event) override {
-    spared([&] { device_.stream_wait(stream, event); });
-  }
-  void destroy_event(Event event) override { spared([&] { device_.destroy_event(event); }); }
-  void synchronize(Stream stream) override { spared([&] { device_.synchronize(stream); }); }
-  void synchronize() override { spared([&] { device_.synchronize(); }); }
-  DriverLedger ledger() const override { return device_.ledger(); }
-
- private:
-  Backend& device_;
-};
-
-constexpr int kThreads = 4;
 constexpr int kSteps = 160;
-
-struct Subject {
-  explicit Subject(const std::string& policy, const Plan* plan = nullptr) : spared(device) {
-    PolicyOptions options;
-    options.plan = plan;
-    if (policy == "pinned")
-      allocator = std::make_unique<PinnedAllocator>(spared);
-    else if (policy == "private pool")
-      allocator = std::make_unique<PrivatePool>(spared);
-    else
-      allocator = make_policy(policy, spared, options_for(find_policy(policy), options));
-    for (Stream& stream : streams) stream = device.create_stream();
-  }
-
-  static SimOptions sim_options() {
-    SimOptions options;
-    options.capacity_bytes = 2 * kGiB;
-    options.lag_ns = 20'000;
-    return options;
-  }
-
-  SimBackend device{sim_options()};
-  SparedBackend spared;
-  Stream streams[kThreads + 1];
-  std::unique_ptr<DeviceAllocator> allocator;
-};
 
 // Blocks that threads leave for each other, so that each also frees what others have allocated.
 class Exchange {
@@ -521,27 +393,6 @@ TEST(FailingMemoryTest, AFreeBeyondTheCacheLimitAllocatesNothing) {
     }
     refuse_nothing();
     EXPECT_EQ(device.used_bytes(), 0u);
-  }
-}
-
-TEST(FailingMemoryTest, AScopePoolIsWholeWhereATrimIsRefusedMemory) {
-  if (!kCanRefuse) GTEST_SKIP() << "the sanitizer's allocator refuses nothing";
-  for (std::uint64_t n = 1; n <= 4; ++n) {
-    Subject subject("caching");
-    const auto pool = ScopePool::make(*subject.allocator, {.max_chunk_bytes = kMiB});
-    with_scope(pool, [](ScopeArena& arena) {
-      std::vector<DataPtr> blocks;
-      for (int i = 0; i < 12; ++i) blocks.push_back(arena.allocate(kMiB));
-    });
-    refuse(n, n);
-    try {
-      const Counted counted;
-      pool->trim();
-    } catch (const std::bad_alloc&) {
-    }
-    refuse_nothing();
-    pool->check_invariants();
-    with_scope(pool, [](ScopeArena& arena) { EXPECT_NE(arena.allocate(kMiB), nullptr); });
   }
 }
 

@@ -70,6 +70,12 @@ Block* BestFitHeap::split(Block* block, std::uint64_t size) {
   return settle(cut(block, size), Block::State::kFree);
 }
 
+Block* BestFitHeap::split_used(Block* block, std::uint64_t size) {
+  Block* rest = cut(block, size);
+  rest->state = Block::State::kUsed;
+  return rest;
+}
+
 Block* BestFitHeap::split_free(Block* block, std::uint64_t size) {
   if (!slab_.has(1)) reserve_blocks();
   unindex(block);

@@ -95,6 +95,8 @@ class BestFitHeap {
   // Cuts `size` bytes off the front of a used block; the rest becomes free (backed), merging with a
   // free neighbour above. Returns the rest. Requires: 0 < size < block->size.
   Block* split(Block* block, std::uint64_t size);
+  // The same, and the rest stays used.
+  Block* split_used(Block* block, std::uint64_t size);
   // Cuts a free block in two at `size`, both still free and alike: for the moment before one of
   // them changes its state. Breaks invariant 2 until then.
   Block* split_free(Block* block, std::uint64_t size);

@@ -6,11 +6,12 @@
 
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
+#include "tenon/base/reserve.h"
 #include "tenon/memory/front/completion.h"
 
 namespace tenon {
 
-using scopes::Cluster;
+using scopes::kEscapePageBytes;
 using scopes::Resident;
 using scopes::ResidentPage;
 using scopes::Span;
@@ -32,11 +33,10 @@ void free_resident(void* context) {
   if (before == Resident::State::kLive) [[likely]] return;
   if (before == Resident::State::kDead)
     throw InvalidPointer("free: this block of a scope was freed already");
-  Cluster* cluster = resident->cluster;
-  ResidentPage* page = ResidentPage::of(resident);
-  if (page->holders.fetch_sub(1, std::memory_order_acq_rel) == 1) delete page;
-  if (cluster->residents.fetch_sub(1, std::memory_order_acq_rel) == 1)
-    cluster->pool->release(cluster);
+  Resident* cluster = resident->cluster;
+  ResidentPage::of(resident)->drop();
+  if (cluster->escapes.fetch_sub(1, std::memory_order_acq_rel) == 1)
+    ResidentPage::of(cluster)->pool->release(cluster);
 }
 
 ScopeArena::ScopeArena(std::shared_ptr<ScopePool> pool) : pool_(std::move(pool)) {}
@@ -58,16 +58,11 @@ DataPtr ScopeArena::allocate(std::size_t size_bytes) {
       const std::lock_guard lock(lock_);
       Lane& lane = lane_of(stream);
       const bool has_spans = lane.span.block != nullptr || !lane.retired.empty();
-      if (has_spans && (fresh.block != nullptr || !has_room(lane.span, rounded))) {
-        const LongLock::Stay stay(lock_);
-        if (fresh.block != nullptr)
-          retire(lane);
-        else
-          make_room(lane, rounded);
-      }
       if (fresh.block != nullptr) {
-        lane.span = fresh;
-        lane.span.first_resident = lane.residents;
+        adopt(lane, fresh);
+      } else if (has_spans && !has_room(lane.span, rounded)) {
+        const LongLock::Stay stay(lock_);
+        make_room(lane, rounded);
       }
       Resident* resident = nullptr;
       if (void* data = place(lane, rounded, &resident)) {
@@ -79,6 +74,19 @@ DataPtr ScopeArena::allocate(std::size_t size_bytes) {
     // Without the lock: the upstream may call observers, and they may allocate here.
     fresh = pool_->take_span(stream, rounded);
   }
+}
+
+// Retires the span that is being filled, for a fresh one.
+void ScopeArena::adopt(Lane& lane, const Span& fresh) {
+  const LongLock::Stay stay(lock_);
+  try {
+    retire(lane);
+  } catch (...) {
+    pool_->give_back(fresh.block);
+    throw;
+  }
+  lane.span = fresh;
+  lane.span.first_resident = lane.residents;
 }
 
 // Null when the span has no room.
@@ -109,7 +117,7 @@ void ScopeArena::make_room(Lane& lane, std::uint64_t size_bytes) {
   std::erase_if(lane.retired, [&](Span& span) {
     if (!all_dead(lane, span, span.end_resident)) return false;
     if (!std::exchange(ordered, true)) order_after_users(lane);
-    pool_->give_span(span);
+    pool_->give_back(span.block);
     return true;
   });
   if (!empty) return;
@@ -133,9 +141,12 @@ void ScopeArena::retire(Lane& lane) {
   Span& span = lane.span;
   if (span.block == nullptr) return;
   if (span.position == span.begin()) {
-    pool_->give_span(span);
+    pool_->give_back(span.block);
   } else {
-    pool_->give_tail(span);
+    reserve_more(lane.retired);
+    if (Block* tail = pool_->cut(span.block, align_up(span.position, kEscapePageBytes)))
+      pool_->give_back(tail);
+    span.end = span.begin() + span.block->size;
     span.end_resident = lane.residents;
     lane.retired.push_back(span);
   }
@@ -191,7 +202,7 @@ void ScopeArena::order_after_users(Lane& lane) {
   try {
     for (const Stream user : lane.users)
       Completion::order_now(backend, user, {device(), lane.stream});
-  } catch (const DeviceError&) {
+  } catch (...) {
     backend.synchronize();  // no event to be had: the host waits instead
   }
 }
@@ -202,13 +213,11 @@ ScopeArena::~ScopeArena() {
   const std::lock_guard lock(lock_);  // what other threads have done in the scope
   const LongLock::Stay stay(lock_);
   note_use();
-  std::vector<ResidentPage*> free_pages;
   for (Lane& lane : lanes_) {
     close(lane);
     for (ResidentPage* page : lane.pages)
-      if (page->holders.fetch_sub(1, std::memory_order_acq_rel) == 1) free_pages.push_back(page);
+      if (page->holders.fetch_sub(1, std::memory_order_acq_rel) == 1) pool_->give_page(page);
   }
-  pool_->give_pages(free_pages);
   pool_->note_use(noted_bytes_, 0);
   pool_->end_scope(report_);
 }
@@ -216,49 +225,60 @@ ScopeArena::~ScopeArena() {
 void ScopeArena::close(Lane& lane) {
   try {
     order_after_users(lane);
-  } catch (const DeviceError&) {
+  } catch (...) {
     // The device does not even wait any more: nothing runs on it that could use the memory.
   }
-  retire(lane);
   for (const Span& span : lane.retired) close_span(lane, span);
+  if (lane.span.block == nullptr) return;
+  lane.span.end_resident = lane.residents;
+  close_span(lane, lane.span);
 }
 
-// Blocks that are still held become escapes. Their holders may let them go at any moment, on any
-// thread: the first change of the state decides. The scope holds every cluster and page meanwhile.
+// Blocks that are still held become escapes, and what lies between their clusters goes back.
 void ScopeArena::close_span(Lane& lane, const Span& span) {
-  std::vector<Cluster*> clusters;
+  Resident* cluster = nullptr;
+  Block* rest = span.block;  // the cluster and what lies above it
+  std::uint64_t cluster_end = 0;
   for (std::uint64_t i = span.first_resident; i < span.end_resident; ++i) {
     Resident& block = resident(lane, i);
     if (block.state.load(std::memory_order_acquire) == Resident::State::kDead) continue;
-    const std::uint64_t first = align_down(block.offset, scopes::kEscapePageBytes);
-    const std::uint64_t last = align_up(block.offset + block.size_bytes, scopes::kEscapePageBytes);
-    if (clusters.empty() || first >= clusters.back()->end) {
-      auto* cluster = new Cluster;
-      cluster->pool = pool_;
-      cluster->chunk = span.chunk;
-      cluster->begin = first;
-      cluster->residents.store(1, std::memory_order_relaxed);
-      clusters.push_back(cluster);
+    const std::uint64_t first = align_down(block.offset, kEscapePageBytes);
+    const std::uint64_t last = align_up(block.offset + block.size_bytes, kEscapePageBytes);
+    if (cluster != nullptr && first >= cluster_end) {
+      if (Block* above = pool_->cut(rest, cluster_end))
+        pool_->keep(std::exchange(cluster, nullptr), std::exchange(rest, above));
     }
-    Cluster* cluster = clusters.back();
-    cluster->end = std::max(cluster->end, last);
-    block.cluster = cluster;
-    ResidentPage::of(&block)->holders.fetch_add(1, std::memory_order_relaxed);
-    cluster->residents.fetch_add(1, std::memory_order_relaxed);
-    Resident::State expected = Resident::State::kLive;
-    if (block.state.compare_exchange_strong(expected, Resident::State::kEscaped,
-                                            std::memory_order_acq_rel)) {
-      ++report_.escapes;
-      report_.escaped_bytes += block.size_bytes;
-    } else {
-      ResidentPage::of(&block)->holders.fetch_sub(1, std::memory_order_relaxed);
-      cluster->residents.fetch_sub(1, std::memory_order_relaxed);
+    if (cluster == nullptr) {
+      if (Block* above = pool_->cut(rest, first)) pool_->give_back(std::exchange(rest, above));
+      cluster = &block;
+      cluster->escapes.store(1, std::memory_order_relaxed);
+      ResidentPage::of(cluster)->holders.fetch_add(1, std::memory_order_relaxed);
     }
+    cluster_end = last;
+    escape(block, cluster);
   }
-  if (clusters.empty()) return pool_->give_span(span);
-  pool_->keep_clusters(span, clusters);
-  for (Cluster* cluster : clusters)
-    if (cluster->residents.fetch_sub(1, std::memory_order_acq_rel) == 1) pool_->release(cluster);
+  Block* const unused = cluster == nullptr ? rest : pool_->cut(rest, cluster_end);
+  if (unused != nullptr) pool_->give_back(unused);
+  if (cluster != nullptr) pool_->keep(cluster, rest);
+}
+
+// The holder may let the block go at any moment, on any thread: the first change of the state
+// decides. The scope holds the cluster and the pages meanwhile.
+void ScopeArena::escape(Resident& block, Resident* cluster) {
+  ResidentPage* page = ResidentPage::of(&block);
+  if (page->pool == nullptr) page->pool = pool_;
+  page->holders.fetch_add(1, std::memory_order_relaxed);
+  block.cluster = cluster;
+  cluster->escapes.fetch_add(1, std::memory_order_relaxed);
+  Resident::State expected = Resident::State::kLive;
+  if (block.state.compare_exchange_strong(expected, Resident::State::kEscaped,
+                                          std::memory_order_acq_rel)) {
+    ++report_.escapes;
+    report_.escaped_bytes += block.size_bytes;
+  } else {
+    page->holders.fetch_sub(1, std::memory_order_relaxed);
+    cluster->escapes.fetch_sub(1, std::memory_order_relaxed);
+  }
 }
 
 }  // namespace tenon

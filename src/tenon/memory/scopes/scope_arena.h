@@ -12,7 +12,8 @@ namespace tenon {
 
 // Bump allocation in spans of a ScopePool. A span whose blocks are all free is filled anew when
 // room is needed. At the end of the scope everything goes together; blocks that are still held
-// become escapes, which stay valid and keep only their own pages of the chunk.
+// become escapes, which stay valid and keep only their own pages of the chunk. The end needs no host
+// memory: where there is none to cut an escape off, it keeps what lies beside it in the span too.
 //
 // Streams: every stream has spans of its own, filled in stream order. If another stream uses a
 // block, name it by record_stream while the scope is open.
@@ -70,10 +71,12 @@ class ScopeArena final : public Allocator {
     constexpr std::uint64_t kResidents = scopes::ResidentPage::kResidents;
     return lane.pages[number / kResidents]->residents[number % kResidents];
   }
+  void adopt(Lane& lane, const scopes::Span& fresh);
   void order_after_users(Lane& lane);
   void note_use();
   void close(Lane& lane);
   void close_span(Lane& lane, const scopes::Span& span);
+  void escape(scopes::Resident& block, scopes::Resident* cluster);
 
   const std::shared_ptr<ScopePool> pool_;
   mutable LongLock lock_;  // held by a Stay during calls of the pool and the driver

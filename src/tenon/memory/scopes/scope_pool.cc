@@ -1,6 +1,7 @@
 #include "tenon/memory/scopes/scope_pool.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tenon/base/align.h"
 #include "tenon/base/check.h"
@@ -11,12 +12,14 @@
 namespace tenon {
 
 using scopes::Chunk;
-using scopes::Cluster;
 using scopes::kEscapePageBytes;
+using scopes::Resident;
 using scopes::ResidentPage;
 using scopes::Span;
 
 namespace {
+
+Chunk& chunk_of(const Block* block) { return *static_cast<Chunk*>(block->owner); }
 
 bool is_free(const Chunk& chunk) { return chunk.heap.free_bytes() == chunk.size_bytes; }
 
@@ -51,7 +54,7 @@ ScopePool::ScopePool(Allocator& upstream, const ScopeOptions& options)
 
 ScopePool::~ScopePool() {
   enrolment_.end();
-  for (ResidentPage* page : free_pages_) delete page;
+  while (free_pages_ != nullptr) delete std::exchange(free_pages_, free_pages_->next);
   try {
     clear_all(chunks_);
   } catch (...) {
@@ -130,53 +133,47 @@ void ScopePool::add_chunk(std::uint32_t stream, std::uint64_t size_bytes) {
       align_up(reinterpret_cast<std::uintptr_t>(chunk->memory.get()), options_.alignment));
   chunk->size_bytes = size_bytes;
   chunk->stream = stream;
-  chunk->heap.add_extent(0, size_bytes);
+  chunk->heap.add_extent(0, size_bytes)->owner = chunk.get();
   const std::lock_guard lock(mutex_);
   chunks_.push_back(std::move(chunk));
   ++stats_.chunks;
   stats_.reserved_bytes += size_bytes;
 }
 
-void ScopePool::give_span(const Span& span) {
+void ScopePool::give_back(Block* block) {
   const std::lock_guard lock(mutex_);
-  span.chunk->heap.release(span.block);
+  chunk_of(block).heap.release(block);
 }
 
-void ScopePool::give_tail(Span& span) {
-  const std::uint64_t used = align_up(span.position, kEscapePageBytes) - span.begin();
-  if (used >= span.block->size) return;
+Block* ScopePool::cut(Block* block, std::uint64_t offset) {
+  const std::uint64_t size = offset - block->offset;
+  if (size == 0 || size >= block->size) return nullptr;
   const std::lock_guard lock(mutex_);
-  span.chunk->heap.split(span.block, used);
-  span.end = span.begin() + used;
-}
-
-// Walks the span upwards: what lies below a cluster or above the last one is free, and each cluster
-// becomes a used block of its own.
-void ScopePool::keep_clusters(const Span& span, const std::vector<Cluster*>& clusters) {
-  const std::lock_guard lock(mutex_);
-  BestFitHeap& heap = span.chunk->heap;
-  Block* rest = span.block;
-  for (Cluster* cluster : clusters) {
-    if (cluster->begin > rest->offset) {
-      Block* const below = rest;
-      rest = heap.split(below, cluster->begin - below->offset);
-      heap.take(rest);
-      heap.release(below);
-    }
-    cluster->block = rest;
-    stats_.kept_bytes += cluster->end - cluster->begin;
-    if (cluster->end == rest->offset + rest->size) return;
-    rest = heap.split(rest, cluster->end - rest->offset);
-    if (cluster != clusters.back()) heap.take(rest);
+  try {
+    return chunk_of(block).heap.split_used(block, size);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
   }
 }
 
-void ScopePool::release(Cluster* cluster) {
-  const std::shared_ptr<ScopePool> pool = std::move(cluster->pool);  // may be the last hold on us
-  const std::unique_ptr<Cluster> owned(cluster);
-  const std::lock_guard lock(mutex_);
-  cluster->chunk->heap.release(cluster->block);
-  stats_.kept_bytes -= cluster->end - cluster->begin;
+// --- Escapes.
+
+void ScopePool::keep(Resident* cluster, Block* block) {
+  cluster->block = block;
+  {
+    const std::lock_guard lock(mutex_);
+    stats_.kept_bytes += block->size;
+  }
+  if (cluster->escapes.fetch_sub(1, std::memory_order_acq_rel) == 1) release(cluster);
+}
+
+void ScopePool::release(Resident* cluster) {
+  {
+    const std::lock_guard lock(mutex_);
+    stats_.kept_bytes -= cluster->block->size;
+    chunk_of(cluster->block).heap.release(cluster->block);
+  }
+  ResidentPage::of(cluster)->drop();  // may be the last hold on us
 }
 
 // --- Accounts.
@@ -199,19 +196,18 @@ ResidentPage* ScopePool::take_page() {
   ResidentPage* page = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    if (!free_pages_.empty()) {
-      page = free_pages_.back();
-      free_pages_.pop_back();
-    }
+    page = free_pages_;
+    if (page != nullptr) free_pages_ = page->next;
   }
   if (page == nullptr) page = new ResidentPage;
   page->holders.store(1, std::memory_order_relaxed);
   return page;
 }
 
-void ScopePool::give_pages(const std::vector<ResidentPage*>& pages) {
+void ScopePool::give_page(ResidentPage* page) {
+  page->pool.reset();
   const std::lock_guard lock(mutex_);
-  free_pages_.insert(free_pages_.end(), pages.begin(), pages.end());
+  page->next = std::exchange(free_pages_, page);
 }
 
 ScopePoolStats ScopePool::stats() const {

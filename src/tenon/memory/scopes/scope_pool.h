@@ -50,7 +50,8 @@ namespace scopes {
 
 inline constexpr std::uint64_t kEscapePageBytes = 4096;  // an escape keeps whole ones
 
-// One block from upstream. Offsets in its placement count from its first aligned byte.
+// One block from upstream. Offsets in its placement count from its first aligned byte. It owns its
+// blocks (Block::owner).
 struct Chunk {
   DataPtr memory;
   std::byte* base = nullptr;
@@ -125,18 +126,18 @@ class ScopePool : public std::enable_shared_from_this<ScopePool>, private Reclai
   scopes::Span take_span(std::uint32_t stream, std::uint64_t size_bytes);
   // Room that is already there; a null block when there is none.
   scopes::Span find_span(std::uint32_t stream, std::uint64_t size_bytes);
-  void give_span(const scopes::Span& span);
-  // The part above the position.
-  void give_tail(scopes::Span& span);
-  // Gives the span back but for the clusters, which get their blocks. Ordered by address.
-  void keep_clusters(const scopes::Span& span, const std::vector<scopes::Cluster*>& clusters);
+  void give_back(Block* block);
+  // Cuts a block at `offset`, and returns what lies above. Null where nothing lies on one side, or
+  // where there is no memory for a record of it.
+  Block* cut(Block* block, std::uint64_t offset);
   void note_use(std::uint64_t noted_bytes, std::uint64_t bytes);
   void end_scope(const ScopeReport& report);
   scopes::ResidentPage* take_page();
-  void give_pages(const std::vector<scopes::ResidentPage*>& pages);
+  void give_page(scopes::ResidentPage* page);
 
   // --- For escapes.
-  void release(scopes::Cluster* cluster);
+  void keep(scopes::Resident* cluster, Block* block);
+  void release(scopes::Resident* cluster);
   // The upstream is gone, and its memory with it.
   void abandon();
   // The upstream, an adaptor, ends: idle chunks go back, and those with escapes lose its record.
@@ -162,7 +163,7 @@ class ScopePool : public std::enable_shared_from_this<ScopePool>, private Reclai
 
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<scopes::Chunk>> chunks_;  // oldest first
-  std::vector<scopes::ResidentPage*> free_pages_;
+  scopes::ResidentPage* free_pages_ = nullptr;
   ScopePoolStats stats_;
   ScopeReport last_report_;
   ReclaimEnrolment enrolment_;  // last
