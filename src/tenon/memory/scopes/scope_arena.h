@@ -12,8 +12,8 @@ namespace tenon {
 
 // Bump allocation in spans of a ScopePool. A span whose blocks are all free is filled anew when
 // room is needed. At the end of the scope everything goes together; blocks that are still held
-// become escapes, which stay valid and keep only their own pages of the chunk. The end needs no host
-// memory: where there is none to cut an escape off, it keeps what lies beside it in the span too.
+// become escapes, which stay valid and keep only their own pages of the chunk. The end needs no
+// memory of its own: where there is none to cut an escape off, it keeps what lies beside it too.
 //
 // Streams: every stream has spans of its own, filled in stream order. If another stream uses a
 // block, name it by record_stream while the scope is open.
