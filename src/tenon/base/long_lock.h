@@ -1,6 +1,7 @@
 // A spin lock whose holder may stay long.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 
 #include "tenon/base/spin_lock.h"
@@ -8,13 +9,12 @@
 namespace tenon {
 
 // As cheap as a SpinLock while its critical sections are short. A holder that is about to make a
-// system call or to sort says so (Stay): it still has the lock alone, and a thread that wants it
-// meanwhile sleeps on a mutex instead of spinning. Satisfies BasicLockable.
+// system call, to allocate or to sort says so (Stay): a thread that wants the lock meanwhile sleeps
+// on a mutex instead of spinning. Satisfies BasicLockable.
 class LongLock {
  public:
   void lock() {
-    spin_.lock();
-    if (stays_) [[unlikely]] lock_slowly();
+    if (!spin_.try_lock()) [[unlikely]] lock_slowly();
   }
   void unlock() { spin_.unlock(); }
   // Around fork(2): afterwards, in the child too, the lock is free.
@@ -27,17 +27,15 @@ class LongLock {
     unlock();
   }
 
-  // Requires: the caller holds the lock, and holds it when the Stay ends.
+  // Requires: the caller holds the lock until the Stay has ended.
   class Stay {
    public:
     explicit Stay(LongLock& lock) : lock_(lock) {
-      lock_.stays_ = true;
-      lock_.spin_.unlock();
       lock_.sleepers_.lock();
+      lock_.stays_.store(true, std::memory_order_relaxed);
     }
     ~Stay() {
-      lock_.spin_.lock();
-      lock_.stays_ = false;
+      lock_.stays_.store(false, std::memory_order_relaxed);
       lock_.sleepers_.unlock();
     }
     Stay(const Stay&) = delete;
@@ -48,16 +46,17 @@ class LongLock {
   };
 
  private:
-  void lock_slowly() {
-    while (stays_) {
-      spin_.unlock();
-      { const std::lock_guard until_it_ends(sleepers_); }
-      spin_.lock();
+  [[gnu::noinline, gnu::cold]] void lock_slowly() {
+    for (Backoff backoff; !spin_.try_lock();) {
+      if (stays_.load(std::memory_order_relaxed))
+        const std::lock_guard until_it_ends(sleepers_);
+      else
+        backoff.wait();
     }
   }
 
   SpinLock spin_;
-  bool stays_ = false;  // under spin_
+  std::atomic<bool> stays_{false};
   std::mutex sleepers_;  // held by who stays
 };
 

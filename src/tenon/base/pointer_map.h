@@ -17,9 +17,14 @@ namespace tenon {
 // (Knuth, TAOCP 3, 6.4 R), so no tombstones accumulate.
 class PointerTable {
  public:
-  // Requires: key is not null and not in the table.
-  void insert(const void* key, void* value) {
-    if ((size_ + 1) * 4 > slots_.size() * 3) [[unlikely]] grow();
+  // Requires: key is not null and not in the table. Where the table grows, that is while
+  // `while_growing()` lives.
+  template <typename Guard>
+  void insert(const void* key, void* value, Guard&& while_growing) {
+    if ((size_ + 1) * 4 > slots_.size() * 3) [[unlikely]] {
+      [[maybe_unused]] const auto guard = while_growing();
+      grow();
+    }
     slots_[slot_of(key)] = {key, value};
     ++size_;
   }
@@ -96,7 +101,13 @@ class PointerTable {
 template <typename Value>
 class PointerMap {
  public:
-  void insert(const void* key, Value* value) { table_.insert(key, value); }
+  void insert(const void* key, Value* value) {
+    table_.insert(key, value, [] { return 0; });
+  }
+  template <typename Guard>
+  void insert(const void* key, Value* value, Guard&& while_growing) {
+    table_.insert(key, value, while_growing);
+  }
   Value* find(const void* key) const { return static_cast<Value*>(table_.find(key)); }
   Value* take(const void* key) { return static_cast<Value*>(table_.take(key)); }
   template <typename Visit>

@@ -80,7 +80,8 @@ void* RawTable::hold(DataPtr& data) {
           "raw_allocate: a raw block at {} is held already, by another device with the same "
           "addresses; use allocate", raw);
   void* const context = data.get_context();
-  kind->contexts.insert(raw, context != nullptr ? context : raw);
+  kind->contexts.insert(raw, context != nullptr ? context : raw,
+                        [&] { return LongLock::Stay(lock_); });
   static_cast<void>(data.release_context());
   return raw;
 }

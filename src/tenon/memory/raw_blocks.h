@@ -4,8 +4,8 @@
 #include <atomic>
 #include <vector>
 
+#include "tenon/base/long_lock.h"
 #include "tenon/base/pointer_map.h"
-#include "tenon/base/spin_lock.h"
 #include "tenon/memory/data_ptr.h"
 
 namespace tenon {
@@ -55,7 +55,8 @@ class OwnRawHolder final : public RawHolder {
 };
 
 // Blocks by bare pointer, with what their deleters must be given. PointerMap states its memory
-// budget. Thread-safe: one spin lock, not held while a deleter runs.
+// budget. Thread-safe: one spin lock, on which threads sleep while the table grows. It is not held
+// while a deleter runs.
 class RawTable final : public RawHolder {
  public:
   ~RawTable() { leave(); }
@@ -73,8 +74,8 @@ class RawTable final : public RawHolder {
   void free(void* data) override { static_cast<void>(release(data)); }
 
   // Around fork(2): the lock is held while it happens.
-  void before_fork() { lock_.lock(); }
-  void after_fork() { lock_.unlock(); }
+  void before_fork() { lock_.before_fork(); }
+  void after_fork() { lock_.after_fork(); }
 
  private:
   // The blocks of one deleter; an allocator with a fallback has two.
@@ -82,7 +83,7 @@ class RawTable final : public RawHolder {
     DeleterFn deleter = nullptr;
     PointerMap<void> contexts;
   };
-  mutable SpinLock lock_;
+  mutable LongLock lock_;
   std::vector<Kind> kinds_;
 };
 

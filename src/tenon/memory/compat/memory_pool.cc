@@ -54,7 +54,7 @@ void* MemoryPool::place(std::uint64_t rounded) {
   if (block == nullptr) return nullptr;
   void* data = reinterpret_cast<void*>(block->offset);
   try {
-    used_.insert(data, block);
+    used_.insert(data, block, [&] { return LongLock::Stay(lock_); });
   } catch (...) {
     heap_.release(block);
     throw;

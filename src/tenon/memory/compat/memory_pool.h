@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "tenon/base/byte_size.h"
+#include "tenon/base/long_lock.h"
 #include "tenon/base/pointer_map.h"
-#include "tenon/base/spin_lock.h"
 #include "tenon/heap/best_fit_heap.h"
 #include "tenon/memory/allocator.h"
 
@@ -40,9 +40,10 @@ struct MemoryPoolStats {
 // free blocks). Blocks are aligned as upstream's are, and at least to 64 bytes. Chunks go back when
 // the pool is destroyed.
 //
-// Thread-safe: a spin lock is held for one placement; upstream is called outside of it, by one
-// thread at a time. Not stream-ordered: on a GPU, free a block only when no queued work uses it.
-// The policy `pool` (pool_allocator.h) has the same rules in stream order.
+// Thread-safe: a spin lock is held for one placement; threads sleep on it while the table grows.
+// Upstream is called outside of it, by one thread at a time. Not stream-ordered: on a GPU, free a
+// block only when no queued work uses it. The policy `pool` (pool_allocator.h) has the same rules
+// in stream order.
 class MemoryPool {
  public:
   static constexpr std::size_t kDefaultPoolBytes = 256 * kMiB;
@@ -93,7 +94,7 @@ class MemoryPool {
   const std::size_t alignment_;
   const std::uint64_t pool_size_;
   std::mutex grow_mutex_;     // one thread at a time calls upstream; taken before lock_
-  mutable SpinLock lock_;     // all below
+  mutable LongLock lock_;     // all below
   BestFitHeap heap_;          // by address
   PointerMap<Block> used_;
   std::vector<PoolChunk> chunks_;

@@ -277,7 +277,7 @@ std::uint64_t StreamFront::layout_offset(const DataPtr& data) const {
 AllocatorStats StreamFront::stats() const {
   AllocatorStats out;
   {
-    const std::lock_guard growth(growth_mutex_);
+    const auto asking = growth_mutex_.ask();
     out = device_stats_;
     for_each_locked_heap([&](FrontHeap& heap) { heap.counters.add_share(out); });
     peaks_.set_peaks(out);
@@ -291,7 +291,7 @@ AllocatorStats StreamFront::stats() const {
 
 void StreamFront::reset_peak_stats() {
   if (fallback_ != nullptr) fallback_->reset_peak_stats();
-  const std::lock_guard growth(growth_mutex_);
+  const auto asking = growth_mutex_.ask();
   reset_peaks(device_stats_);
   for_each_locked_heap([](FrontHeap& heap) { heap.counters.reset_peaks(); });
   peaks_.reset_peaks();
@@ -299,13 +299,13 @@ void StreamFront::reset_peak_stats() {
 
 std::uint64_t StreamFront::reserved_bytes() const {
   const std::uint64_t behind = fallback_ ? fallback_->reserved_bytes() : 0;
-  const std::lock_guard growth(growth_mutex_);
+  const auto asking = growth_mutex_.ask();
   return reserved_now() + behind;
 }
 
 std::uint64_t StreamFront::largest_free_bytes() const {
   std::uint64_t largest = fallback_ ? fallback_->largest_free_bytes() : 0;
-  const std::lock_guard growth(growth_mutex_);
+  const auto asking = growth_mutex_.ask();
   for_each_locked_heap([&](FrontHeap& heap) { largest = std::max(largest, heap.largest_free()); });
   return largest;
 }
@@ -314,7 +314,7 @@ std::vector<SegmentInfo> StreamFront::snapshot() const {
   std::vector<SegmentInfo> out;
   if (fallback_ != nullptr) out = fallback_->snapshot();
   {
-    const std::lock_guard growth(growth_mutex_);
+    const auto asking = growth_mutex_.ask();
     for_each_locked_heap([&](FrontHeap& heap) { heap.add_snapshot(out); });
   }
   std::sort(out.begin(), out.end(),

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tenon/memory/device_allocator.h"
+#include "tenon/memory/front/growth_mutex.h"
 #include "tenon/memory/front/stream_heap.h"
 #include "tenon/memory/front/stream_slots.h"
 
@@ -64,7 +65,8 @@ class FrontHeap : public StreamHeap {
 //
 // Thread safety: as DeviceAllocator. Threads on streams of their own share no lock but for growth,
 // which has a mutex of its own, so a thread that waits for the driver stops no other that finds
-// room. A free by DataPtr looks nothing up, allocates nothing and throws nothing.
+// room. A question about all streams waits for the growth under way, and at most one more. A free
+// by DataPtr looks nothing up, allocates nothing and throws nothing.
 class StreamFront : public DeviceAllocator, private Observer {
  public:
   [[gnu::cold]] ~StreamFront() override;
@@ -144,7 +146,7 @@ class StreamFront : public DeviceAllocator, private Observer {
   // Of the block behind the DataPtr; null: not the front's.
   virtual FrontHeap* heap_of(const DataPtr& data) const = 0;
 
-  mutable std::mutex growth_mutex_;  // growth, release, new heaps, and what follows
+  mutable GrowthMutex growth_mutex_;  // growth, release, new heaps, and what follows
   AllocatorStats device_stats_;      // segments, reserved bytes and the num_ counters
   StreamSlots<FrontHeap> heaps_;
 

@@ -38,14 +38,14 @@ bool StreamOrderedAllocator::grow(FrontHeap& heap, std::size_t size_bytes) {
 AllocatorStats StreamOrderedAllocator::stats() const {
   AllocatorStats out = StreamFront::stats();
   if (settings_.max_split_size == CachingSettings::kNoLimit) return out;
-  const std::lock_guard growth(growth_mutex_);
+  const auto asking = growth_mutex_.ask();
   for_each_locked_heap<BlockHeap>([&](auto& heap) { out.oversize_allocations += heap.oversize(); });
   return out;
 }
 
 void StreamOrderedAllocator::reset_peak_stats() {
   StreamFront::reset_peak_stats();
-  const std::lock_guard growth(growth_mutex_);
+  const auto asking = growth_mutex_.ask();
   for_each_locked_heap<BlockHeap>(
       [](BlockHeap& heap) { heap.oversize().peak = heap.oversize().current; });
 }

@@ -57,7 +57,7 @@ PlanAdherence PlanAllocator::report() const {
 // With the blocks that heaps have placed in chunks of others in the segments of those.
 std::vector<SegmentInfo> PlanAllocator::snapshot() const {
   std::vector<SegmentInfo> segments = ChunkedAllocator::snapshot();
-  const std::lock_guard growth(growth_mutex_);
+  const auto asking = growth_mutex_.ask();
   for_each_locked_heap<PlanPlacement>([&](const PlanPlacement& heap) {
     if (heap.borrowed() == nullptr) return;
     const auto base = reinterpret_cast<std::uintptr_t>(heap.borrowed()->segment.base);

@@ -202,8 +202,9 @@ void UnifiedAllocator::report_heaps(const unified::HeapChanges& changes) {
 
 // --- Allocation: with all lanes locked, except where a comment names the lane's lock.
 
-UnifiedAllocator::AllLanesLock::AllLanesLock(const UnifiedAllocator& allocator)
-    : allocator_(allocator), growing_(allocator.mutex_) {
+UnifiedAllocator::AllLanesLock::AllLanesLock(const UnifiedAllocator& allocator,
+                                             std::unique_lock<GrowthMutex> growing)
+    : allocator_(allocator), growing_(std::move(growing)) {
   allocator_.lanes_.for_each([](Lane& lane) { lane.lock.lock(); });
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tenon/memory/device_allocator.h"
+#include "tenon/memory/front/growth_mutex.h"
 #include "tenon/memory/front/stream_slots.h"
 #include "tenon/memory/unified/callbacks.h"
 #include "tenon/memory/unified/heap_supply.h"
@@ -158,14 +159,16 @@ class UnifiedAllocator final : public DeviceAllocator {
   // Holds mutex_ and every lane's lock.
   class AllLanesLock {
    public:
-    explicit AllLanesLock(const UnifiedAllocator& allocator);
+    explicit AllLanesLock(const UnifiedAllocator& allocator)
+        : AllLanesLock(allocator, std::unique_lock(allocator.mutex_)) {}
+    AllLanesLock(const UnifiedAllocator& allocator, std::unique_lock<GrowthMutex> growing);
     ~AllLanesLock();
     AllLanesLock(const AllLanesLock&) = delete;
     AllLanesLock& operator=(const AllLanesLock&) = delete;
 
    private:
     const UnifiedAllocator& allocator_;
-    const std::lock_guard<std::mutex> growing_;
+    const std::unique_lock<GrowthMutex> growing_;
   };
   using Buffers = std::span<const void* const>;
 
@@ -247,7 +250,7 @@ class UnifiedAllocator final : public DeviceAllocator {
 
   alignas(64) std::atomic<std::uint64_t> last_id_{0};     // of buffers
   alignas(64) std::atomic<std::uint64_t> idle_clock_{0};  // of Lane
-  mutable std::mutex mutex_;  // before the locks of several lanes; what follows needs all of them
+  mutable GrowthMutex mutex_;  // before the locks of several lanes; what follows needs all of them
   unified::Completions completions_;
   AllocatorStats stats_;  // of heaps, and the num_ counters
   unified::HeapSupply supply_;

@@ -199,12 +199,12 @@ bool UnifiedAllocator::wait_for_events(Buffers buffers) {
 // --- Figures.
 
 std::uint64_t UnifiedAllocator::reserved_bytes() const {
-  const std::lock_guard growing(mutex_);
+  const auto asking = mutex_.ask();
   return supply_.reserved_bytes();
 }
 
 AllocatorStats UnifiedAllocator::stats() const {
-  const AllLanesLock all(*this);
+  const AllLanesLock all(*this, mutex_.ask());
   return totals();
 }
 
@@ -217,14 +217,14 @@ AllocatorStats UnifiedAllocator::totals() const {
 }
 
 void UnifiedAllocator::reset_peak_stats() {
-  const AllLanesLock all(*this);
+  const AllLanesLock all(*this, mutex_.ask());
   reset_peaks(stats_);
   lanes_.for_each([](Lane& lane) { lane.counters.reset_peaks(); });
   peaks_.reset_peaks();
 }
 
 std::uint64_t UnifiedAllocator::largest_free_bytes() const {
-  const AllLanesLock all(*this);
+  const AllLanesLock all(*this, mutex_.ask());
   std::uint64_t largest = 0;
   for_each_pool([&](const BufferPool& pool) {
     largest = std::max(largest, pool.largest_free_bytes());
@@ -233,7 +233,7 @@ std::uint64_t UnifiedAllocator::largest_free_bytes() const {
 }
 
 std::vector<SegmentInfo> UnifiedAllocator::snapshot() const {
-  const AllLanesLock all(*this);
+  const AllLanesLock all(*this, mutex_.ask());
   std::vector<SegmentInfo> segments;
   for (const unified::BufferHeap* heap : supply_.heaps()) {
     SegmentInfo segment;
