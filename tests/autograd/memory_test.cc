@@ -52,6 +52,41 @@ class CountingAllocator final : public Allocator {
 
 using Values = std::vector<double>;
 
+// A saved constant whose memory asks, when it is freed, whether the node's lock is free.
+struct LockProbe {
+  SpinLock* lock = nullptr;
+  bool was_free = false;
+  double data[2] = {2, 3};
+
+  Tensor tensor() {
+    return from_blob(DataPtr(data, this, &look, Device{}), sizeof data, {1, 2}, {2, 1},
+                     DType::kF64);
+  }
+  static void look(void* context) {
+    auto* probe = static_cast<LockProbe*>(context);
+    probe->was_free = probe->lock->try_lock();
+    if (probe->was_free) probe->lock->unlock();
+  }
+};
+
+TEST(SavedTensors, AreFreedWithoutTheNodesLock) {
+  LockProbe probe;
+  const Tensor x = leaf({1, 2}, 3);
+  const Tensor y = ops::mul(x, probe.tensor());
+  probe.lock = &grad_fn(y)->lock();
+  backward(ops::sum(y));
+  EXPECT_TRUE(probe.was_free);
+}
+
+TEST(SavedTensors, AreFreedEarlyWithoutTheNodesLock) {
+  LockProbe probe;
+  const Tensor w = leaf({2, 1}, 3);
+  const Tensor y = ops::matmul(probe.tensor(), w);
+  probe.lock = &grad_fn(y)->lock();
+  backward(ops::sum(y));
+  EXPECT_TRUE(probe.was_free);
+}
+
 Tensor blocks(const Tensor& x, const Tensor& w, int count) {
   Tensor y = x;
   for (int i = 0; i < count; ++i) y = ops::tanh(ops::matmul(y, w));

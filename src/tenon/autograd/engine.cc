@@ -234,10 +234,7 @@ void GraphTask::run_backward(Node& node, std::span<Tensor> grads) {
     if (anomaly_enabled()) [[unlikely]]
       check_gradients(node, out);
   }
-  if (!options_.retain_graph) {
-    const std::lock_guard lock(node.lock());
-    node.end_saved();
-  }
+  if (!options_.retain_graph) node.end_saved();
   pass_on(node, out);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <mutex>
+#include <utility>
 
 #include "tenon/autograd/accumulator.h"
 #include "tenon/autograd/derivatives/formulas.h"
@@ -288,7 +289,10 @@ void AutogradMeta::index_written(Tensor& target, std::span<const Tensor> indices
     TangentInputs(needs.tangents, target, values).propagate_in_place(*node, target);
 }
 
-Edge gradient_edge(const Tensor& t) {
+namespace {
+
+// `replaced`: a node that is to be dropped once no lock is held, since it frees what it saved.
+Edge current_edge(const Tensor& t, NodePtr* replaced) {
   AutogradMeta& meta = *meta_of(t);
   const std::lock_guard lock(meta.lock_);
   if (meta.base_.defined() && !meta.made_without_grad_ && needs_grad(meta.base_) &&
@@ -297,8 +301,7 @@ Edge gradient_edge(const Tensor& t) {
     // the base's history says.
     auto node = make_intrusive<ViewNode>(ViewRecord(meta.base_, t));
     node->edges()[0] = gradient_edge(meta.base_);
-    if (meta.grad_fn_) drop_node(std::move(meta.grad_fn_));
-    meta.grad_fn_ = std::move(node);
+    *replaced = std::exchange(meta.grad_fn_, std::move(node));
     meta.output_nr_ = 0;
     meta.view_version_ = t.version();
     meta.requires_grad_ = true;
@@ -311,6 +314,15 @@ Edge gradient_edge(const Tensor& t) {
     meta.accumulator_ = WeakIntrusivePtr<Node>(accumulator);
   }
   return {std::move(accumulator), 0};
+}
+
+}  // namespace
+
+Edge gradient_edge(const Tensor& t) {
+  NodePtr replaced;
+  Edge edge = current_edge(t, &replaced);
+  if (replaced) drop_node(std::move(replaced));
+  return edge;
 }
 
 void detail::Saveable::copy_values() {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "tenon/autograd/autograd.h"
@@ -50,8 +51,9 @@ struct BackwardCall {
 // One recorded call. Subclasses hold what its derivative needs and compute that. Allocated from
 // caches of blocks for each thread; edges lie inside the node.
 //
-// Threads: several backwards may pass a node at once. What it saved is read and released under its
-// lock. Its scratch fields belong to the backward that claimed it first. Other backwards keep
+// Threads: several backwards may pass a node at once. What it saved is read under its lock, until
+// one of them releases it, without the lock: to free memory may take long, or call observers. Its
+// scratch fields belong to the backward that claimed it first. Other backwards keep
 // theirs in a map.
 // Destruction never recurses from node to node (drop_node), so graphs may be of any depth.
 class Node : public IntrusiveTarget {
@@ -69,7 +71,7 @@ class Node : public IntrusiveTarget {
   // order. By default it differentiates `backward`, which is linear in the gradient:
   // J t = d/du <J' u, t> for any u.
   virtual Tensor tangent(std::span<const Tensor> tangents, const Tensor& result);
-  // Lets go of what was saved. Called with the lock held.
+  // Lets go of what was saved. Called when no other thread reads it any more.
   virtual void release_saved() {}
   virtual bool is_accumulator() const { return false; }
   // Note [Results made again] in saved_tensor.h. How many passes over memory recompute() takes.
@@ -81,17 +83,27 @@ class Node : public IntrusiveTarget {
   virtual Tensor recompute() const { return {}; }
   // recompute() would give another dtype or shape than the tensor that the result went into.
   void refuse_recompute() { has_recompute_ = false; }
-  bool has_recompute() const { return has_recompute_; }
-  // Releases what was saved as soon as no recipe needs it. Requires: the lock is held.
+  bool has_recompute() const { return has_recompute_ && !is_released_; }
+  // Releases what was saved as soon as no recipe needs it.
   void end_saved() {
-    saved_is_over_ = true;
-    if (recipes_ == 0) release_saved();
+    {
+      const std::lock_guard lock(lock_);
+      saved_is_over_ = true;
+      if (!may_release()) return;
+    }
+    release_saved();
   }
-  // Recipes that need what the node saved.
+  // Whether release_saved() has begun. Requires: the lock is held.
+  bool is_released() const { return is_released_; }
+  // Recipes that need what the node saved. To add one requires the lock.
   void add_recipe() { ++recipes_; }
   void remove_recipe() {
-    const std::lock_guard lock(lock_);
-    if (--recipes_ == 0 && saved_is_over_) release_saved();
+    {
+      const std::lock_guard lock(lock_);
+      --recipes_;
+      if (!may_release()) return;
+    }
+    release_saved();
   }
 
   // Where the gradients go; its number among this thread's, newest highest.
@@ -164,6 +176,11 @@ class Node : public IntrusiveTarget {
   void set_output_count(std::size_t count) { output_count_ = static_cast<std::uint32_t>(count); }
 
  private:
+  // True once, when nobody needs what was saved any more.
+  bool may_release() {
+    return recipes_ == 0 && saved_is_over_ && !std::exchange(is_released_, true);
+  }
+
   friend class GraphTask;
   friend void drop_last(Node* node);
 
@@ -182,6 +199,7 @@ class Node : public IntrusiveTarget {
   mutable SpinLock lock_;
   std::uint8_t marks_ = 0;
   bool saved_is_over_ = false;
+  bool is_released_ = false;
   bool has_recompute_ = true;
   std::uint32_t output_count_ = 1;
   std::uint32_t recipes_ = 0;

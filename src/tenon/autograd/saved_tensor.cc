@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <mutex>
+#include <utility>
 
 #include "tenon/autograd/forward_mode.h"
 #include "tenon/autograd/meta.h"
@@ -204,20 +205,22 @@ void SavedTensor::pack(const Tensor& t, bool is_result) {
 
 Tensor SavedTensor::get(const Node& node) const {
   Tensor t;
+  State state;
   {
     const std::lock_guard lock(node.lock());
-    if (state_ == State::kReleased) [[unlikely]]
+    state = node.is_released() ? State::kReleased : state_;
+    if (state == State::kReleased) [[unlikely]]
       refuse_released(node);
     t = tensor_;
   }
-  if (state_ == State::kPacked) [[unlikely]]
+  if (state == State::kPacked) [[unlikely]]
     return unpack(node);
-  if (state_ == State::kRecipe) [[unlikely]]
+  if (state == State::kRecipe) [[unlikely]]
     return make_again(node);
   if (!t.defined()) return t;
   if (t.version() != version_) [[unlikely]]
     refuse_changed(node, t.sizes(), t.version());
-  if (state_ == State::kResult && grad_enabled()) {
+  if (state == State::kResult && grad_enabled()) {
     Tensor result(t.impl()->shallow_copy(true, false));
     if (forward_depth() != 0) [[unlikely]]
       copy_tangents(t, result);
@@ -235,7 +238,7 @@ Tensor SavedTensor::unpack(const Node& node) const {
   Edge edge;
   {
     const std::lock_guard lock(node.lock());
-    if (packed_ == nullptr) refuse_released(node);
+    if (node.is_released() || packed_ == nullptr) refuse_released(node);
     hooks = packed_->hooks;
     value = packed_->value;
     edge = packed_->is_result ? Edge{node.self(), 0} : packed_->edge;
@@ -256,7 +259,7 @@ Tensor SavedTensor::make_again(const Node& node) const {
   DimVector sizes;
   {
     const std::lock_guard lock(node.lock());
-    if (recipe_ == nullptr) refuse_released(node);
+    if (node.is_released() || recipe_ == nullptr) refuse_released(node);
     if (recipe_->version.enabled() && recipe_->version.current_version() != version_)
       refuse_changed(node, recipe_->sizes, recipe_->version.current_version());
     maker = recipe_->maker;
@@ -280,6 +283,16 @@ void SavedTensor::release() {
   drop_recipe();
   recipe_.reset();
   state_ = State::kReleased;
+}
+
+void SavedTensor::release_early(const Node& node) {
+  SavedTensor freed;
+  const std::lock_guard lock(node.lock());
+  if (state_ == State::kEmpty || node.is_released()) return;
+  freed.tensor_ = std::move(tensor_);
+  freed.packed_ = std::move(packed_);
+  freed.recipe_ = std::move(recipe_);
+  freed.state_ = std::exchange(state_, State::kReleased);
 }
 
 void SavedTensor::refuse_released(const Node& node) const {

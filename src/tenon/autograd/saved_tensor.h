@@ -22,7 +22,8 @@ struct Recipe;
 // A node's own result is kept without its place in the graph (the node would hold itself), and gets
 // it back when read.
 //
-// Threads: get() and release() take the node's lock; saving happens before the node is seen.
+// Threads: get() takes the node's lock; saving happens before the node is seen, and releasing once
+// no other thread reads (Node::is_released).
 class SavedTensor {
  public:
   SavedTensor();
@@ -41,8 +42,10 @@ class SavedTensor {
   // Throws InvalidArgument where it was changed (naming the operator and both versions) or
   // released.
   Tensor get(const Node& node) const;
-  // Requires: the node's lock is held.
+  // Frees memory, so the node's lock is not held.
   void release();
+  // The same while others may read it, by a backward that is the last to need it.
+  void release_early(const Node& node);
 
  private:
   enum class State : std::uint8_t { kEmpty, kInput, kResult, kPacked, kRecipe, kNoted, kReleased };

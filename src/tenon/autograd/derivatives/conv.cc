@@ -64,12 +64,8 @@ class ConvNode final : public NodeOf<3> {
     const bool by_kernel =
         !formulas_recorded() && left.height < stride.height && left.width < stride.width;
     // The weight first: then the input can go before its gradient comes.
-    if (call.wants(1) && by_kernel && weight_by_kernel(call)) {
-      if (call.is_last()) {
-        const std::lock_guard lock(this->lock());
-        a_.release();
-      }
-    }
+    if (call.wants(1) && by_kernel && weight_by_kernel(call) && call.is_last())
+      a_.release_early(*this);
     if (call.wants(0) && by_kernel && !kTransposed)
       call.out[0] = direct::conv_input(g, weight_.get(*this), input_.sizes(), options_);
     backward_the_rest(call);

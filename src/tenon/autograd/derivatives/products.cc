@@ -117,10 +117,7 @@ class LinearNode final : public NodeOf<3> {
     const bool is_late = taker != nullptr && !taker->keeps_leaf_until_finish();
     // The weight first, unless that changes it: the input can go before its gradient comes.
     bool is_taken = call.wants(1) && !is_late && weight_backward(call, taker);
-    if (call.is_last()) {
-      const std::lock_guard lock(this->lock());
-      if (!is_late) a_.release();
-    }
+    if (call.is_last() && !is_late) a_.release_early(*this);
     if (call.wants(0)) call.out[0] = ops::matmul(g, weight_.get(*this));
     if (is_late) is_taken = weight_backward(call, taker);
     if (is_taken) taker->finish();
