@@ -261,6 +261,41 @@ TEST(ReduceTest, EmptyAndSpecialInputs) {
   EXPECT_THROW(ops::sum(zeros({2}), 1), InvalidArgument);
 }
 
+// What is not a number or infinite stays so; the result is no view of its input.
+TEST(ReduceTest, DimensionsOfOneElementGiveTheElements) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  const Tensor numbers = tensor<double>({-2.5, 0, 3, kInf, -kInf, std::nan("")});
+  const auto of = [&](const Tensor& t) { return values(to(t, DType::kF64)); };
+  for (const DType d : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16})
+    for (const std::int64_t dim : {0, 1}) {
+      SCOPED_TRACE(fmt::format("{} {}", dtype_name(d), dim));
+      const Tensor a = to(numbers, d).view(dim == 0 ? DimVector{1, 6} : DimVector{6, 1});
+      const std::string same = fmt::format("{}", fmt::join(of(a), " "));
+      const auto text = [&](const Tensor& t) { return fmt::format("{}", fmt::join(of(t), " ")); };
+      for (const Tensor& t : {ops::sum(a, dim), ops::prod(a, dim), ops::mean(a, dim),
+                              ops::amax(a, dim), ops::amin(a, dim)}) {
+        EXPECT_EQ(text(t), same);
+        EXPECT_EQ(t.dtype(), d);
+        EXPECT_NE(t.const_data_ptr(), a.const_data_ptr());
+      }
+      EXPECT_EQ(text(ops::norm(a, dim)), "2.5 0 3 inf inf nan");
+      EXPECT_EQ(text(ops::any(a, dim)), "1 0 1 1 1 1");
+      EXPECT_EQ(text(ops::all(a, dim)), "1 0 1 1 1 1");
+      EXPECT_EQ(text(ops::argmax(a, dim)), "0 0 0 0 0 0");
+      EXPECT_EQ(text(ops::argmin(a, dim)), "0 0 0 0 0 0");
+      const Tensor first = ops::softmax(a, dim), second = ops::log_softmax(a, dim);
+      EXPECT_EQ(text(first.view({6}).narrow(0, 0, 3)), "1 1 1");
+      EXPECT_EQ(text(second.view({6}).narrow(0, 0, 3)), "0 0 0");
+      for (const Tensor& t : {first, second})
+        EXPECT_TRUE(ops::all(ops::isnan(t.view({6}).narrow(0, 3, 3))).item<bool>());
+    }
+  const Tensor bytes = tensor<std::uint8_t>({0, 7}, {2, 1});
+  EXPECT_EQ(ops::sum(bytes, 1).dtype(), DType::kI64);
+  EXPECT_EQ(values(ops::any(bytes, 1)), (std::vector<double>{0, 1}));
+  EXPECT_FALSE(ops::any(empty({0, 3})).item<bool>());
+  EXPECT_TRUE(ops::all(empty({0, 3})).item<bool>());
+}
+
 TEST(ReduceTest, ArgExtremesFindTheFirst) {
   const Tensor t = tensor<float>({3, 7, 7, 1, 1, 5}, {2, 3});
   EXPECT_EQ(values(ops::argmax(t, 1)), (std::vector<double>{1, 2}));

@@ -457,7 +457,13 @@ Tensor detail::gather(Gather kind, const Tensor& a, std::uint64_t reduced, const
                                       "amin", "sum of squares", "logsumexp"};
     host.take(kNames[static_cast<std::size_t>(kind)], a.device());
   }
-  if (kept > 1 && !a.is_meta() && a.device() == Device{})
+  const bool on_host = !a.is_meta() && a.device() == Device{};
+  if (on_host && kept == a.numel() && kept > 0 && kind < Gather::kSumOfSquares) {
+    const Tensor copied = empty(a.sizes(), result_dtype);  // each element by itself
+    copy_(copied, a);
+    return copied.view({kept});
+  }
+  if (kept > 1 && on_host)
     if (const DimVector order = kept_by_stride(a, reduced); order.size() > 1)
       return gather_by_stride(kind, a, reduced, shifts, order, result_dtype);
   Tensor result = empty({kept}, result_dtype, a.device());

@@ -109,13 +109,13 @@ Tensor arg_extreme(const char* what, const Tensor& given, std::optional<std::int
     throw InvalidArgument(fmt::format("{}: complex numbers have no order", what));
   const std::uint64_t reduced = a.dim() == 0 ? 0 : std::uint64_t{1} << d;
   Tensor out = empty(detail::reduced_sizes(a, reduced, keepdim && dim), DType::kI64, device);
-  if (!out.is_meta() && a.dim() == 0) fill_(out, 0);
-  if (!out.is_meta() && out.numel() > 0 && a.dim() > 0 &&
+  const std::int64_t length = a.dim() == 0 ? 1 : a.sizes()[d];
+  if (!out.is_meta() && length == 1) fill_(out, 0);
+  if (!out.is_meta() && out.numel() > 0 && length > 1 &&
       !(vulkan::holds(a) && vulkan::arg_extreme(kLargest, out, a, reduced))) {
     HostTurn host;
     if (vulkan::holds(a)) host.take(what, device);
     const Tensor rows = contiguous(a.movedim(static_cast<std::int64_t>(d), -1));
-    const std::int64_t length = a.sizes()[d];
     std::int64_t* result = out.data_ptr<std::int64_t>();
     const cpu::ArgExtreme place = cpu::arg_extreme(kLargest, a.dtype());
     const auto* const values = static_cast<const char*>(rows.const_data_ptr());
@@ -166,6 +166,7 @@ Tensor detail::mean(const Tensor& a, IntList dims, bool keepdim) {
   device_to_offer("mean", {&a});
   if (!is_complex(a.dtype())) check_floating("mean", a);
   const std::uint64_t reduced = reduced_dims("mean", a, dims);
+  if (reduced_count(a, reduced) == 1) return shaped(Gather::kSum, a, reduced, keepdim, a.dtype());
   return shaped(means(a, reduced), a, reduced, keepdim, a.dtype());
 }
 
@@ -186,8 +187,11 @@ Tensor detail::any(const Tensor& a, IntList dims, bool keepdim) {
   device_to_offer("any", {&a});
   const std::uint64_t reduced = reduced_dims("any", a, dims);
   const Tensor truth = truths(a);
-  const Gather kind = a.device() == Device{} ? Gather::kLargest : Gather::kSum;
-  return shaped(gt(gather(kind, truth, reduced, {}), 0), a, reduced, keepdim, DType::kBool);
+  const Tensor found = a.device() == Device{}
+                           // The lowest number, that of no elements, is 0 as a byte.
+                           ? gather(Gather::kLargest, truth, reduced, {}, DType::kU8)
+                           : gt(gather(Gather::kSum, truth, reduced, {}), 0);
+  return shaped(found, a, reduced, keepdim, DType::kBool);
 }
 
 Tensor detail::all(const Tensor& a, IntList dims, bool keepdim) {
@@ -195,7 +199,7 @@ Tensor detail::all(const Tensor& a, IntList dims, bool keepdim) {
   const std::uint64_t reduced = reduced_dims("all", a, dims);
   const Tensor truth = truths(a);
   const Gather kind = a.device() == Device{} ? Gather::kSmallest : Gather::kProduct;
-  return shaped(gather(kind, truth, reduced, {}), a, reduced, keepdim, DType::kBool);
+  return shaped(kind, truth, reduced, keepdim, DType::kBool);
 }
 
 Tensor detail::logsumexp(const Tensor& a, IntList dims, bool keepdim) {
@@ -215,6 +219,8 @@ Tensor detail::norm(const Tensor& a, IntList dims, bool keepdim) {
   device_to_offer("norm", {&a});
   check_floating("norm", a);
   const std::uint64_t reduced = reduced_dims("norm", a, dims);
+  if (reduced_count(a, reduced) == 1)
+    return shaped(Gather::kSum, abs(a), reduced, keepdim, a.dtype());
   return shaped(sqrt(gather(Gather::kSumOfSquares, a, reduced, {})), a, reduced, keepdim,
                 a.dtype());
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "tenon/ops/binary.h"
 #include "tenon/ops/dense_lines.h"
 #include "tenon/ops/elementwise.h"
 #include "tenon/ops/kernels/cpu/softmax_rows.h"
@@ -159,15 +160,23 @@ Tensor along(const char* what, vulkan::Rows kind, const Tensor& a, std::int64_t 
   return out;
 }
 
+// Whether lines along that dimension have one element: what is left of it below itself is 0, or NaN
+// where it is infinite.
+bool has_single(const char* what, const Tensor& a, std::int64_t dim) {
+  return is_floating(a.dtype()) && (a.dim() == 0 || a.size(wrap_dim(dim, a.dim(), what)) == 1);
+}
+
 }  // namespace
 
 Tensor detail::softmax(const Tensor& a, std::int64_t dim) {
+  if (has_single("softmax", a, dim)) return add_(sub(a, a), 1);
   const DType compute = compute_dtype(a.dtype());
   return along("softmax", vulkan::Rows::kSoftmax, a, dim,
                {cpu::row_functions(compute).softmax, cpu::column_functions(compute).softmax, 10});
 }
 
 Tensor detail::log_softmax(const Tensor& a, std::int64_t dim) {
+  if (has_single("log_softmax", a, dim)) return sub(a, a);
   const DType compute = compute_dtype(a.dtype());
   return along("log_softmax", vulkan::Rows::kLogSoftmax, a, dim,
                {cpu::row_functions(compute).log_softmax,
