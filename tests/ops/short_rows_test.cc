@@ -33,7 +33,7 @@ std::vector<Tensor> operands(std::int64_t length, DType d) {
 }
 
 TEST(ShortRowsTest, GiveWhatDenseOperandsGive) {
-  for (const std::int64_t length : {2, 3, 5, 8, 31, 48, 49, 150})
+  for (const std::int64_t length : {2, 3, 5, 8, 31, 48, 49, 150, 300})
     for (const DType d : kDtypes) {
       const std::vector<Tensor> all = operands(length, d);
       for (std::size_t i = 0; i < all.size(); ++i)

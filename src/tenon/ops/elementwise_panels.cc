@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::int64_t kPanelBytes = 8192;
 constexpr std::int64_t kLongest = 48;  // of rows that may have to be gathered
+constexpr std::int64_t kLongestBytes = 1024;  // of rows that are copied or repeat an element
 constexpr std::int64_t kSlack = 8;     // elements that may be written behind a panel
 constexpr std::size_t kRoom = kPanelBytes + kSlack * 16;
 
@@ -33,8 +34,11 @@ void gather_panel(T* to, const Panel& p) {
   }
   const std::int64_t read = p.row_step == 0 ? 1 : p.rows;  // one row for all is read once
   for (std::int64_t r = 0; r < read; ++r, row += p.row_step)
-    for (std::int64_t c = 0; c < p.length; ++c)
-      to[r * p.length + c] = *reinterpret_cast<const T*>(row + c * p.step);
+    if (p.step == sizeof(T))
+      std::memcpy(to + r * p.length, row, static_cast<std::size_t>(p.length) * sizeof(T));
+    else
+      for (std::int64_t c = 0; c < p.length; ++c)
+        to[r * p.length + c] = *reinterpret_cast<const T*>(row + c * p.step);
   for (std::int64_t done = read; done < p.rows;) {
     const std::int64_t more = std::min(done, p.rows - done);
     std::memcpy(to + done * p.length, to, static_cast<std::size_t>(more * p.length) * sizeof(T));
@@ -91,11 +95,17 @@ class PanelRunner {
   }
 
   // Whether panels are worth more than their rows: short rows, or several that need no gathering
-  // but of a row that they share.
+  // but of a row that they share, or for which copying is less than calls for each.
   bool is_worth_it() const {
     if (loop_.row_length() <= kLongest) return true;
-    for (std::size_t i = 0; i <= plan_.input_count; ++i)
-      if (!operands_[i].dense && (i == 0 || loop_.stride_at(1, i) != 0)) return false;
+    for (std::size_t i = 0; i <= plan_.input_count; ++i) {
+      const Operand& o = operands_[i];
+      const std::int64_t step = loop_.row_stride(i);
+      const bool is_copied =
+          (step == o.item || step == 0) && loop_.row_length() * o.item <= kLongestBytes;
+      const bool is_shared = i > 0 && loop_.stride_at(1, i) == 0;
+      if (!o.dense && !is_copied && !is_shared) return false;
+    }
     return most_rows() >= 2;
   }
 

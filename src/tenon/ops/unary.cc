@@ -40,20 +40,9 @@ UnaryDtypes dtypes_for(Unary kind, const Tensor& a) {
   return {compute, compute, dtype};
 }
 
-// -x and |x| of 16-bit floats change the sign's bit alone.
-template <bool kClear>
-void change_sign(void* out, const void* const* in, std::int64_t count, const double*) {
-  auto* result = static_cast<std::uint16_t*>(out);
-  const auto* bits = static_cast<const std::uint16_t*>(in[0]);
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i)
-    result[i] = static_cast<std::uint16_t>(kClear ? bits[i] & 0x7fff : bits[i] ^ 0x8000);
-}
 ElementwisePlan plan_for(Unary kind, const UnaryDtypes& dtypes, const double* numbers) {
   ElementwisePlan plan;
-  plan.function = changes_sign(kind, dtypes.compute)
-                      ? (kind == Unary::kAbs ? &change_sign<true> : &change_sign<false>)
-                      : cpu::unary_block(kind, dtypes.compute);
+  plan.function = cpu::unary_block(kind, dtypes.compute);
   if (plan.function == nullptr)
     throw InvalidArgument(
         fmt::format("{}: not defined for {}", unary_name(kind), dtype_name(dtypes.compute)));

@@ -313,21 +313,12 @@ void run_power(void* out, const void* const* in, std::int64_t count, const doubl
   }
 }
 template <typename T>
-void run_root(void* out, const void* const* in, std::int64_t count, const double*) {
-  auto* result = static_cast<T*>(out);
-  const auto* a = static_cast<const T*>(in[0]);
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i) result[i] = std::sqrt(a[i]);
-}
-
-template <typename T>
 BlockFunction power_for(double exponent) {
   if (exponent == 2) return &run_power<2, T>;
   if (exponent == 3) return &run_power<3, T>;
   if (exponent == 1) return &run_power<1, T>;
   if (exponent == -1) return &run_power<-1, T>;
-  if (exponent == -2) return &run_power<-2, T>;
-  return exponent == 0.5 ? &run_root<T> : nullptr;
+  return exponent == -2 ? &run_power<-2, T> : nullptr;
 }
 
 // What gives the same bits of bytes 0 and 1 as `kind` of truths; nothing where that does not exist.
@@ -473,6 +464,7 @@ std::array<BlockFunction, 2> cpu::binary_singles(Binary kind, DType compute) {
 }
 
 BlockFunction cpu::power_block(double exponent, DType compute) {
+  if (exponent == 0.5) return unary_simd(Unary::kSqrt, compute);
   return HWY_DYNAMIC_DISPATCH(power_block)(exponent, compute);
 }
 

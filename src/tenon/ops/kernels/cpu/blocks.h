@@ -16,6 +16,7 @@ std::array<BlockFunction, 2> binary_singles(Binary kind, DType compute);
 // The first operand to a power that all elements share, for f32 and f64: 1, 2, 3, -1, -2 and the
 // square root. Null for others.
 BlockFunction power_block(double exponent, DType compute);
+// 16-bit floats, of which only the sign changes, are of kNeg and kAbs alone.
 BlockFunction unary_block(Unary kind, DType compute);
 
 }  // namespace tenon::ops::cpu

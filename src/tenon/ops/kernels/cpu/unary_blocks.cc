@@ -220,6 +220,16 @@ void invert_bools(void* out, const void* const* in, std::int64_t count, const do
   for (std::int64_t i = 0; i < count; ++i) result[i] = a[i] ^ 1U;
 }
 
+// -x and |x| of 16-bit floats change the sign's bit alone.
+template <bool kClear>
+void change_sign(void* out, const void* const* in, std::int64_t count, const double*) {
+  auto* result = static_cast<std::uint16_t*>(out);
+  const auto* bits = static_cast<const std::uint16_t*>(in[0]);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i)
+    result[i] = static_cast<std::uint16_t>(kClear ? bits[i] & 0x7fff : bits[i] ^ 0x8000);
+}
+
 template <typename F, typename T>
 constexpr BlockFunction function_for() {
   constexpr bool is_inverse = std::is_same_v<F, LogicalNot> || std::is_same_v<F, BitwiseNot>;
@@ -258,6 +268,8 @@ BlockFunction block_for(DType compute) {
 }  // namespace
 
 BlockFunction unary_block(Unary kind, DType compute) {
+  if (item_size(compute) == 2 && is_floating(compute))
+    return kind == Unary::kNeg ? &change_sign<false> : &change_sign<true>;
   switch (kind) {
 #define TENON_CASE(Name) \
   case Unary::k##Name:   \
