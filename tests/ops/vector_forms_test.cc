@@ -340,6 +340,17 @@ TEST(VectorForms, SixteenBitFloatsConvertAsTheirElementsDo) {
   check(brains, DType::kF32, [](BFloat16 x) { return static_cast<float>(x); });
   check(floats, DType::kF16, [](float x) { return Half(x); });
   check(floats, DType::kBF16, [](float x) { return BFloat16(x); });
+  for (std::size_t count = 1; count < 40; ++count) {  // parts of vectors, a NaN among them
+    const auto some = [&](const auto& from) {
+      auto part = std::vector(from.begin() + 1000, from.begin() + 999 + static_cast<int>(count));
+      part.push_back(from.back());
+      return part;
+    };
+    check(some(halves), DType::kF32, [](Half x) { return static_cast<float>(x); });
+    check(some(brains), DType::kF32, [](BFloat16 x) { return static_cast<float>(x); });
+    check(some(floats), DType::kF16, [](float x) { return Half(x); });
+    check(some(floats), DType::kBF16, [](float x) { return BFloat16(x); });
+  }
 }
 
 TEST(DenseLines, SoftmaxAndRunningSumsKeepTheOrderOfDenseInputs) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <type_traits>
 
 #include "tenon/tensor/vector_sets.h"
 
@@ -71,15 +72,6 @@ __attribute__((target("avx2"))) void narrow_avx2(BFloat16* to, const float* from
                                                  std::int64_t count) {
   narrow(to, from, count);
 }
-__attribute__((target(TENON_AVX512))) void widen_avx512(float* to, const BFloat16* from,
-                                                        std::int64_t count) {
-  widen(to, from, count);
-}
-__attribute__((target(TENON_AVX512))) void narrow_avx512(BFloat16* to, const float* from,
-                                                         std::int64_t count) {
-  narrow(to, from, count);
-}
-
 // The processor's own conversions, except of NaN, whose digits half.h treats in its own way.
 __attribute__((target("avx2,f16c"))) bool has_nan(__m256 x) {
   return _mm256_movemask_ps(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)) != 0;
@@ -107,44 +99,62 @@ __attribute__((target("avx2,f16c"))) void narrow_f16c(Half* to, const float* fro
   if (i == count) return;
   count < 8 ? narrow(to, from, count) : narrow_f16c(to + count - 8, from + count - 8, 8);
 }
-__attribute__((target(TENON_AVX512))) void widen_avx512(float* to, const Half* from,
+
+// Sixteen elements at a time, the last of them under a mask. Every form has one, since the compiler
+// warns of the others.
+constexpr __mmask16 kAllLanes = 0xffff;
+#define TENON_LANES __attribute__((target(TENON_AVX512), always_inline)) inline
+
+TENON_LANES __m512 widened_lanes(BFloat16, __m256i bits) {
+  return _mm512_castsi512_ps(
+      _mm512_maskz_slli_epi32(kAllLanes, _mm512_maskz_cvtepu16_epi32(kAllLanes, bits), 16));
+}
+TENON_LANES __m512 widened_lanes(Half, __m256i bits) {
+  return _mm512_maskz_cvtph_ps(kAllLanes, bits);
+}
+TENON_LANES __m256i narrowed_lanes(BFloat16, __m512 x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i odd =
+      _mm512_and_si512(_mm512_maskz_srli_epi32(kAllLanes, bits, 16), _mm512_set1_epi32(1));
+  const __m512i sum = _mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7fff));
+  const __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  const __m512i rounded = _mm512_maskz_srli_epi32(kAllLanes, sum, 16);
+  return _mm512_maskz_cvtepi32_epi16(
+      kAllLanes, _mm512_mask_mov_epi32(rounded, is_nan, _mm512_set1_epi32(0x7fc0)));
+}
+TENON_LANES __m256i narrowed_lanes(Half, __m512 x) {
+  return _mm512_maskz_cvtps_ph(kAllLanes, x, _MM_FROUND_TO_NEAREST_INT);
+}
+TENON_LANES __mmask16 first_lanes(std::int64_t count) {
+  return count >= 16 ? kAllLanes : static_cast<__mmask16>((1U << count) - 1);
+}
+// NaN of f16, whose digits half.h treats in its own way.
+template <typename T>
+TENON_LANES bool is_special(__m512 x) {
+  return std::is_same_v<T, Half> && _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) != 0;
+}
+
+template <typename T>
+__attribute__((target(TENON_AVX512))) void widen_avx512(float* to, const T* from,
                                                         std::int64_t count) {
-  const auto load = [from](std::int64_t i) __attribute__((target(TENON_AVX512))) {
-    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
-    return _mm512_maskz_cvtph_ps(0xffff, bits);
-  };
-  std::int64_t i = 0;
-  for (; i + 32 <= count; i += 32) {
-    const __m512 x = load(i), y = load(i + 16);
-    if (_mm512_cmp_ps_mask(x, y, _CMP_UNORD_Q) != 0) {  // a NaN in either
-      widen(to + i, from + i, 32);
-      continue;
-    }
-    _mm512_storeu_ps(to + i, x);
-    _mm512_storeu_ps(to + i + 16, y);
+  for (std::int64_t i = 0; i < count; i += 16) {
+    const __mmask16 lanes = first_lanes(count - i);
+    const __m512 x = widened_lanes(T(), _mm256_maskz_loadu_epi16(lanes, from + i));
+    is_special<T>(x) ? widen(to + i, from + i, std::min<std::int64_t>(16, count - i))
+                     : _mm512_mask_storeu_ps(to + i, lanes, x);
   }
-  if (i == count) return;
-  count < 32 ? widen(to, from, count) : widen_avx512(to + count - 32, from + count - 32, 32);
 }
-__attribute__((target(TENON_AVX512))) void narrow_avx512(Half* to, const float* from,
+template <typename T>
+__attribute__((target(TENON_AVX512))) void narrow_avx512(T* to, const float* from,
                                                          std::int64_t count) {
-  const auto store = [to](std::int64_t i, __m512 x) __attribute__((target(TENON_AVX512))) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i),
-                        _mm512_maskz_cvtps_ph(0xffff, x, _MM_FROUND_TO_NEAREST_INT));
-  };
-  std::int64_t i = 0;
-  for (; i + 32 <= count; i += 32) {
-    const __m512 x = _mm512_loadu_ps(from + i), y = _mm512_loadu_ps(from + i + 16);
-    if (_mm512_cmp_ps_mask(x, y, _CMP_UNORD_Q) != 0) {  // a NaN in either
-      narrow(to + i, from + i, 32);
-      continue;
-    }
-    store(i, x);
-    store(i + 16, y);
+  for (std::int64_t i = 0; i < count; i += 16) {
+    const __mmask16 lanes = first_lanes(count - i);
+    const __m512 x = _mm512_maskz_loadu_ps(lanes, from + i);
+    is_special<T>(x) ? narrow(to + i, from + i, std::min<std::int64_t>(16, count - i))
+                     : _mm256_mask_storeu_epi16(to + i, lanes, narrowed_lanes(T(), x));
   }
-  if (i == count) return;
-  count < 32 ? narrow(to, from, count) : narrow_avx512(to + count - 32, from + count - 32, 32);
 }
+#undef TENON_LANES
 #endif
 
 }  // namespace
