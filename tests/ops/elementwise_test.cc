@@ -254,6 +254,31 @@ TEST(BinaryTest, IntegersOfEverySizeDivideExactly) {
   expect_integer_division<std::int64_t>();
 }
 
+// Quotients next to integers, of numbers that f64 has and of larger ones among them.
+TEST(BinaryTest, QuotientsOf64BitsAreExactWhateverTheirNeighbours) {
+  std::vector<std::int64_t> as, bs;
+  for (const std::int64_t most : {std::int64_t{1} << 52, std::int64_t{1} << 60})
+    for (std::int64_t b = 1; b < most / 3; b = 3 * b + 1)
+      for (std::int64_t k = 0; k < 67; ++k) {
+        const std::int64_t near = (most - 1) / b * b - k % 7 * b;
+        const std::int64_t a = near + k % 3 - 1;
+        as.push_back(k % 2 == 0 ? a : -a), bs.push_back(k % 5 < 2 ? b : -b);
+      }
+  const auto count = static_cast<std::int64_t>(as.size());
+  const auto of = [&](const std::vector<std::int64_t>& x) {
+    return tensor<std::int64_t>(std::span<const std::int64_t>(x), {count});
+  };
+  const Tensor down = ops::floor_divide(of(as), of(bs)), rest = ops::remainder(of(as), of(bs)),
+               left = ops::fmod(of(as), of(bs));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const std::int64_t a = as[at], b = bs[at], r = (a % b + b) % b;
+    ASSERT_EQ(rest.const_data_ptr<std::int64_t>()[i], r) << a << " " << b;
+    ASSERT_EQ(down.const_data_ptr<std::int64_t>()[i], (a - r) / b) << a << " " << b;
+    ASSERT_EQ(left.const_data_ptr<std::int64_t>()[i], a % b) << a << " " << b;
+  }
+}
+
 TEST(BinaryTest, ASumWithAFactorIsTheSumOfTheProduct) {
   for (const DType d : {DType::kF32, DType::kF64, DType::kBF16, DType::kI64, DType::kI32,
                         DType::kI16, DType::kI8, DType::kU8})

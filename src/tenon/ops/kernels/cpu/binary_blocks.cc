@@ -9,6 +9,7 @@
 #include "hwy/highway.h"
 // clang-format on
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -137,6 +138,12 @@ T safe_quotient(T a, T b) {
   const T signed_quotient = negates ? static_cast<T>(-static_cast<Unsigned>(quotient)) : quotient;
   return b == 0 ? T(0) : signed_quotient;
 }
+// The same of integers that f64 has, which vectors can divide.
+constexpr std::uint64_t kExact = std::uint64_t{1} << 52;
+inline std::int64_t short_quotient(std::int64_t a, std::int64_t b) {
+  const double quotient = static_cast<double>(a) / static_cast<double>(b == 0 ? 1 : b);
+  return b == 0 ? 0 : static_cast<std::int64_t>(quotient);
+}
 // What that leaves, modulo 2^bits; 0 for a division by zero.
 template <typename T>
 T rest_of(T a, T b, T quotient) {
@@ -145,47 +152,52 @@ T rest_of(T a, T b, T quotient) {
                                                            static_cast<Wide>(b));
   return b == 0 ? T(0) : rest;
 }
-template <typename T>
-T safe_rest(T a, T b) {
-  return rest_of(a, b, safe_quotient(a, b));
-}
-
+// Each of integers is made of the quotient.
 struct Fmod {
   template <typename T>
   static constexpr bool kExists = !kIsComplex<T>;
+  template <typename T>
+  static T of_quotient(T a, T b, T quotient) {
+    return rest_of(a, b, quotient);
+  }
   template <typename T>
   static T apply(T a, T b) {
     if constexpr (kIsFloat<T>)
       return std::fmod(a, b);
     else
-      return safe_rest(a, b);
+      return of_quotient(a, b, safe_quotient(a, b));
   }
 };
 struct Remainder {
   template <typename T>
   static constexpr bool kExists = !kIsComplex<T>;
   template <typename T>
+  static T of_quotient(T a, T b, T quotient) {
+    const T rest = rest_of(a, b, quotient);
+    return static_cast<T>(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
+  }
+  template <typename T>
   static T apply(T a, T b) {
-    if constexpr (kIsFloat<T>) {
+    if constexpr (kIsFloat<T>)
       return scalar::remainder(a, b);
-    } else {
-      const T rest = safe_rest(a, b);
-      return static_cast<T>(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
-    }
+    else
+      return of_quotient(a, b, safe_quotient(a, b));
   }
 };
 struct FloorDivide {
   template <typename T>
   static constexpr bool kExists = !kIsComplex<T>;
   template <typename T>
+  static T of_quotient(T a, T b, T quotient) {
+    const bool down = rest_of(a, b, quotient) != 0 && (a < 0) != (b < 0);
+    return static_cast<T>(down ? quotient - 1 : quotient);
+  }
+  template <typename T>
   static T apply(T a, T b) {
-    if constexpr (kIsFloat<T>) {
+    if constexpr (kIsFloat<T>)
       return scalar::floor_quotient(a, b);
-    } else {
-      const T quotient = safe_quotient(a, b);
-      const bool down = rest_of(a, b, quotient) != 0 && (a < 0) != (b < 0);
-      return static_cast<T>(down ? quotient - 1 : quotient);
-    }
+    else
+      return of_quotient(a, b, safe_quotient(a, b));
   }
 };
 struct BitwiseAnd {
@@ -240,6 +252,29 @@ void run_block(void* out, const void* const* in, std::int64_t count, const doubl
   for (std::int64_t i = 0; i < count; ++i) result[i] = Op::apply(a[i], b[i]);
 }
 
+template <typename Op>
+void run_divisions(void* out, const void* const* in, std::int64_t count, const double* numbers) {
+  constexpr std::int64_t kSome = 64;
+  auto* result = static_cast<std::int64_t*>(out);
+  const auto* a = static_cast<const std::int64_t*>(in[0]);
+  const auto* b = static_cast<const std::int64_t*>(in[1]);
+  for (std::int64_t at = 0; at < count; at += kSome, result += kSome, a += kSome, b += kSome) {
+    const std::int64_t some = std::min(kSome, count - at);
+    std::uint64_t beyond = 0;  // has a bit above 52 where a number is not within kExact
+    for (std::int64_t i = 0; i < some; ++i)
+      beyond |= (static_cast<std::uint64_t>(a[i]) + kExact) |
+                (static_cast<std::uint64_t>(b[i]) + kExact);
+    if (beyond >> 53 != 0) {
+      const void* const pair[] = {a, b};
+      run_block<Op, std::int64_t>(result, pair, some, numbers);
+      continue;
+    }
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < some; ++i)
+      result[i] = Op::of_quotient(a[i], b[i], short_quotient(a[i], b[i]));
+  }
+}
+
 template <typename Op, typename T, bool kFirst>
 void run_single(void* out, const void* const* in, std::int64_t count, const double*) {
   using Out = decltype(Op::apply(T(), T()));
@@ -266,9 +301,15 @@ template <typename Op>
 inline constexpr bool kHasOrder = std::is_same_v<Op, Sub> || std::is_same_v<Op, Div> ||
                                   std::is_same_v<Op, Maximum> || std::is_same_v<Op, Minimum>;
 
+template <typename Op>
+inline constexpr bool kDivides = std::is_same_v<Op, Fmod> || std::is_same_v<Op, Remainder> ||
+                                 std::is_same_v<Op, FloorDivide>;
+
 template <typename Op, typename T>
 BlockFunction in_form(Form form) {
   if constexpr (Op::template kExists<T>) {
+    if constexpr (kDivides<Op> && std::is_same_v<T, std::int64_t>)
+      return form == Form::kPairs ? &run_divisions<Op> : nullptr;
     if (form == Form::kPairs) return &run_block<Op, T>;
     if constexpr (kIsCheap<Op> && !kIsComplex<T>) {
       if (form == Form::kSecondSingle) return &run_single<Op, T, false>;
