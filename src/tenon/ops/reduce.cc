@@ -122,8 +122,7 @@ Tensor arg_extreme(const char* what, const Tensor& given, std::optional<std::int
     const std::int64_t bytes = length * static_cast<std::int64_t>(rows.item_size());
     parallel_for(0, out.numel(), std::max<std::int64_t>(1, 32768 / length),
                  [&](std::int64_t begin, std::int64_t end) {
-                   for (std::int64_t i = begin; i < end; ++i)
-                     result[i] = place(values + i * bytes, length);
+                   place(result + begin, values + begin * bytes, end - begin, length);
                  });
   }
   if (keepdim && !dim) return out.view(DimVector(static_cast<std::size_t>(given.dim()), 1));

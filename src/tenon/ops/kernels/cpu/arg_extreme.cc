@@ -80,17 +80,29 @@ HWY_INLINE std::int64_t place_of(D d, T element, const T* x, std::int64_t count)
   }
 }
 
-// Without branches, which random numbers would mispredict.
+// Short rows, several at a time: turned into columns, of which the compiler makes vectors.
+// Requires: fewer elements in a row than a vector has, so that their places fit into bytes.
 template <bool kLargest, typename T>
-std::int64_t plain(const T* x, std::int64_t count) {
-  std::int64_t place = 0;
-  T best = x[0];
-  for (std::int64_t i = 1; i < count; ++i) {
-    const bool better = beats<kLargest>(x[i], best) | ((x[i] != x[i]) & (best == best));
-    best = better ? x[i] : best;
-    place = better ? i : place;
+HWY_NOINLINE void turned_rows(std::int64_t* places, const T* x, std::int64_t rows,
+                              std::int64_t count) {
+  using Place = hwy::MakeSigned<T>;  // as wide as an element, so that one mask chooses both
+  constexpr int kRows = 64;
+  for (std::int64_t first = 0; first < rows; first += kRows, x += kRows * count) {
+    const std::int64_t some = std::min<std::int64_t>(kRows, rows - first);
+    T best[kRows] = {}, y[kRows] = {};
+    Place place[kRows] = {};
+    for (std::int64_t r = 0; r < some; ++r) best[r] = x[r * count];
+    for (std::int64_t i = 1; i < count; ++i) {
+      for (std::int64_t r = 0; r < some; ++r) y[r] = x[r * count + i];
+      for (int r = 0; r < kRows; ++r) {
+        const bool is_first_nan = (y[r] != y[r]) & (best[r] == best[r]);
+        const bool better = beats<kLargest>(y[r], best[r]) | is_first_nan;
+        best[r] = better ? y[r] : best[r];
+        place[r] = better ? static_cast<Place>(i) : place[r];
+      }
+    }
+    for (std::int64_t r = 0; r < some; ++r) places[first + r] = place[r];
   }
-  return place;
 }
 
 // `stretch(at, count)`: elements in the dtype of the comparisons.
@@ -111,55 +123,61 @@ std::int64_t in_vectors(D d, std::int64_t count, const Stretch& stretch) {
 }
 
 template <bool kLargest, typename T>
-std::int64_t of_row(const void* row, std::int64_t count) {
-  const auto* const x = static_cast<const T*>(row);
+void of_rows(std::int64_t* places, const void* rows, std::int64_t row_count, std::int64_t count) {
+  const auto* x = static_cast<const T*>(rows);
   const hn::ScalableTag<T> d;
-  const hn::CappedTag<T, 16 / sizeof(T)> few;
-  const auto at_place = [x](std::int64_t at, std::int64_t) { return x + at; };
-  if (count >= static_cast<std::int64_t>(hn::Lanes(d)))
-    return in_vectors<kLargest>(d, count, at_place);
-  if (count >= static_cast<std::int64_t>(hn::Lanes(few)))
-    return in_vectors<kLargest>(few, count, at_place);
-  return plain<kLargest>(x, count);
+  if (count < static_cast<std::int64_t>(hn::Lanes(d)))
+    return turned_rows<kLargest>(places, x, row_count, count);
+  for (std::int64_t r = 0; r < row_count; ++r, x += count)
+    places[r] = in_vectors<kLargest>(
+        d, count, [x](std::int64_t at, std::int64_t) { return x + at; });
 }
 
 // In f32, which has all numbers of 16 bits.
 template <bool kLargest, typename T>
-std::int64_t of_narrow_row(const void* row, std::int64_t count) {
-  const auto* const x = static_cast<const T*>(row);
+void of_narrow_rows(std::int64_t* places, const void* rows, std::int64_t row_count,
+                    std::int64_t count) {
+  const auto* x = static_cast<const T*>(rows);
   const hn::ScalableTag<float> d;
   alignas(64) float wide[kStretch + hn::MaxLanes(d)];
-  const auto widened = [&](std::int64_t at, std::int64_t length) {
-    tenon::detail::convert_dense(wide, x + at, length);
-    return static_cast<const float*>(wide);
-  };
-  if (count < static_cast<std::int64_t>(hn::Lanes(d)))
-    return plain<kLargest>(widened(0, count), count);
-  return in_vectors<kLargest>(d, count, widened);
+  if (count <= kStretch / 4) {
+    const std::int64_t together = kStretch / count;
+    for (std::int64_t r = 0; r < row_count; r += together) {
+      const std::int64_t some = std::min(together, row_count - r);
+      tenon::detail::convert_dense(wide, x + r * count, some * count);
+      of_rows<kLargest, float>(places + r, wide, some, count);
+    }
+    return;
+  }
+  for (std::int64_t r = 0; r < row_count; ++r, x += count)
+    places[r] = in_vectors<kLargest>(d, count, [&](std::int64_t at, std::int64_t length) {
+      tenon::detail::convert_dense(wide, x + at, length);
+      return static_cast<const float*>(wide);
+    });
 }
 
 template <bool kLargest>
 cpu::ArgExtreme of(DType dtype) {
   switch (dtype) {
     case DType::kF32:
-      return &of_row<kLargest, float>;
+      return &of_rows<kLargest, float>;
     case DType::kF64:
-      return &of_row<kLargest, double>;
+      return &of_rows<kLargest, double>;
     case DType::kF16:
-      return &of_narrow_row<kLargest, Half>;
+      return &of_narrow_rows<kLargest, Half>;
     case DType::kBF16:
-      return &of_narrow_row<kLargest, BFloat16>;
+      return &of_narrow_rows<kLargest, BFloat16>;
     case DType::kI64:
-      return &of_row<kLargest, std::int64_t>;
+      return &of_rows<kLargest, std::int64_t>;
     case DType::kI32:
-      return &of_row<kLargest, std::int32_t>;
+      return &of_rows<kLargest, std::int32_t>;
     case DType::kI16:
-      return &of_row<kLargest, std::int16_t>;
+      return &of_rows<kLargest, std::int16_t>;
     case DType::kI8:
-      return &of_row<kLargest, std::int8_t>;
+      return &of_rows<kLargest, std::int8_t>;
     case DType::kU8:
     case DType::kBool:
-      return &of_row<kLargest, std::uint8_t>;
+      return &of_rows<kLargest, std::uint8_t>;
     default:
       return nullptr;
   }
