@@ -246,6 +246,29 @@ TEST(ReduceTest, ExtremesOfColumnsKeepNanAtEveryWidth) {
     }
 }
 
+// Few columns of many rows are gathered several rows at a time; a copy in the other order has rows.
+TEST(ReduceTest, NarrowColumnsGiveWhatRowsGive) {
+  for (const DType d : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16, DType::kI64,
+                        DType::kI32, DType::kI16, DType::kU8})
+    for (const std::int64_t width : {1, 2, 3, 5, 7, 9, 31, 33, 130})
+      for (const std::int64_t rows : {1, 7, 400, 1031}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", dtype_name(d), rows, width));
+        Tensor a = to(randint(0, 3, {rows, width}), d);
+        if (is_floating(d)) fill_(a.select(0, rows / 2).select(0, width / 2), NAN);
+        const Tensor turned = contiguous(a.t());
+        const auto text = [](const Tensor& t) {
+          return fmt::format("{}", fmt::join(values(to(t, DType::kF64)), " "));
+        };
+        EXPECT_EQ(text(ops::sum(a, 0)), text(ops::sum(turned, 1)));
+        EXPECT_EQ(text(ops::amax(a, 0)), text(ops::amax(turned, 1)));
+        EXPECT_EQ(text(ops::amin(a, 0)), text(ops::amin(turned, 1)));
+        EXPECT_EQ(text(ops::cumsum(a, 0)), text(ops::cumsum(turned, 1).t()));
+        const Tensor signs = to(ops::sub(ops::mul(to(ops::ge(a, 1), DType::kI64), 2), 1), d);
+        EXPECT_EQ(text(ops::prod(signs, 0)), text(ops::prod(contiguous(signs.t()), 1)));
+        EXPECT_EQ(text(ops::cumprod(signs, 0)), text(ops::cumprod(contiguous(signs.t()), 1).t()));
+      }
+}
+
 TEST(ReduceTest, EmptyAndSpecialInputs) {
   EXPECT_EQ(ops::sum(zeros({0, 4})).item<float>(), 0);
   EXPECT_EQ(values(ops::sum(zeros({0, 4}), 0)), (std::vector<double>{0, 0, 0, 0}));

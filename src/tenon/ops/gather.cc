@@ -64,8 +64,11 @@ class GatherLoop {
     if (reduced_count_ == 0) return run_nothing();
     std::int64_t smallest = INT64_MAX;
     for (const Dim& dim : reduced_) smallest = std::min(smallest, dim.stride);
-    const bool vertical = !kept_.empty() && kept_.back().stride < smallest &&
-                          kept_.back().size >= 8;
+    // Rows of few elements go together where they are one stretch.
+    const bool vertical =
+        !kept_.empty() && kept_.back().stride < smallest &&
+        (kept_.back().size >= 8 || (kept_.back().stride == item_ && reduced_.size() == 1 &&
+                                    smallest == kept_.back().size * item_));
     if (vertical) return run_columns();
     if (are_short()) return run_short_rows();
     const bool equal = reduced_.size() == 1 && !kept_.empty() && kept_.back().size >= 4 &&

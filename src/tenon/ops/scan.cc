@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <type_traits>
 
 #include "tenon/base/parallel.h"
@@ -14,6 +13,7 @@
 #include "tenon/tensor/fallback.h"
 #include "tenon/tensor/half_rows.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
+#include "tenon/tensor/vector_sets.h"
 
 namespace tenon::ops {
 namespace {
@@ -99,31 +99,68 @@ void run_rows(T* out, const T* from, std::int64_t rows, std::int64_t length, Ste
   for (; row < rows; ++row) run_some_rows<1>(out + row * length, from + row * length, length, step);
 }
 
+// Rows of `count` columns go into the sums down them one after the other. The results may be the
+// rows.
+template <typename R, typename T>
+struct Rows {
+  R* results;
+  const T* from;
+  std::int64_t rows, row_elements;
+};
+template <typename R, typename T, typename W, typename Step>
+[[gnu::always_inline]] inline void take_rows(Rows<R, T> all, W* held, std::int64_t count,
+                                             Step& step) {
+  for (std::int64_t r = 0; r < all.rows; ++r) {
+    R* const results = all.results + r * all.row_elements;
+    const T* const from = all.from + r * all.row_elements;
+#pragma GCC ivdep
+    for (std::int64_t c = 0; c < count; ++c) {
+      held[c] = step(held[c], W(from[c]));
+      results[c] = narrowed<R>(held[c]);
+    }
+  }
+}
+#if defined(__x86_64__)
+template <typename R, typename T, typename W, typename Step>
+__attribute__((target("avx2"))) void take_rows_avx2(Rows<R, T> all, W* held, std::int64_t count,
+                                                    Step& step) {
+  take_rows(all, held, count, step);
+}
+template <typename R, typename T, typename W, typename Step>
+__attribute__((target(TENON_AVX512))) void take_rows_avx512(Rows<R, T> all, W* held,
+                                                            std::int64_t count, Step& step) {
+  take_rows(all, held, count, step);
+}
+#endif
+template <typename R, typename T, typename W, typename Step>
+void take_rows_in_vectors(Rows<R, T> all, W* held, std::int64_t count, Step& step) {
+#if defined(__x86_64__)
+  if (tenon::detail::has_avx512()) return take_rows_avx512(all, held, count, step);
+  if (tenon::detail::has_avx2()) return take_rows_avx2(all, held, count, step);
+#endif
+  take_rows(all, held, count, step);
+}
+
 // Down up to DenseLines::kWidest columns side by side.
 template <typename T, typename Step>
 void run_columns(T* out, const T* from, const DenseLines& lines, std::int64_t count, Step& step) {
-  std::array<Wide<T>, DenseLines::kWidest> held;
+  alignas(64) Wide<T> held[DenseLines::kWidest];
   std::copy_n(from, count, out);
-  for (std::int64_t c = 0; c < count; ++c) held[static_cast<std::size_t>(c)] = Wide<T>(from[c]);
-  const auto take = [&](auto* results, const auto* row) {
-    for (std::int64_t c = 0; c < count; ++c) {
-      Wide<T>& sum = held[static_cast<std::size_t>(c)];
-      sum = step(sum, Wide<T>(row[c]));
-      results[c] = narrowed<std::remove_reference_t<decltype(*results)>>(sum);
-    }
-  };
-  // Rows of 16-bit floats without a gap between them go together.
-  const std::int64_t together = kIsHalf<T> && count == lines.inner ? kBlock / count : 1;
-  for (std::int64_t row = 1; row < lines.length; row += together) {
-    const std::int64_t rows = std::min(together, lines.length - row);
-    if constexpr (kIsHalf<T>) {
+  for (std::int64_t c = 0; c < count; ++c) held[c] = Wide<T>(from[c]);
+  const std::int64_t inner = lines.inner;
+  if constexpr (kIsHalf<T>) {
+    // Rows without a gap between them go together.
+    const std::int64_t together = count == inner ? kBlock / count : 1;
+    for (std::int64_t row = 1; row < lines.length; row += together) {
+      const std::int64_t rows = std::min(together, lines.length - row);
       alignas(64) float wide[kBlock];
-      tenon::detail::convert_dense(wide, from + row * lines.inner, rows * count);
-      for (std::int64_t r = 0; r < rows; ++r) take(wide + r * count, wide + r * count);
-      tenon::detail::convert_dense(out + row * lines.inner, wide, rows * count);
-    } else {
-      take(out + row * lines.inner, from + row * lines.inner);
+      tenon::detail::convert_dense(wide, from + row * inner, rows * count);
+      take_rows_in_vectors(Rows<float, float>{wide, wide, rows, count}, held, count, step);
+      tenon::detail::convert_dense(out + row * inner, wide, rows * count);
     }
+  } else {
+    const Rows<T, T> rest{out + inner, from + inner, lines.length - 1, inner};
+    take_rows_in_vectors(rest, held, count, step);
   }
 }
 

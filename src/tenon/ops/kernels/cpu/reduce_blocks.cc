@@ -334,6 +334,12 @@ HWY_NOINLINE void extreme_strip(A* accumulators, const T* x, std::int64_t width,
   hn::Store(best.v2, d, found + 2 * lanes), hn::Store(best.v3, d, found + 3 * lanes);
   hn::Store(sum.v0, d, sums), hn::Store(sum.v1, d, sums + lanes);
   hn::Store(sum.v2, d, sums + 2 * lanes), hn::Store(sum.v3, d, sums + 3 * lanes);
+  const auto all = hn::Add(hn::Add(sum.v0, sum.v1), hn::Add(sum.v2, sum.v3));
+  if (std::is_integral_v<T> || hn::AllTrue(d, hn::Eq(all, all))) {
+    for (std::int64_t c = 0; c < width; ++c)
+      accumulators[c] = Op::of_numbers(accumulators[c], static_cast<A>(found[c]));
+    return;
+  }
   for (std::int64_t c = 0; c < width; ++c) {
     if (sums[c] == sums[c])
       accumulators[c] = Op::combine(accumulators[c], static_cast<A>(found[c]));
@@ -392,6 +398,26 @@ void sum_columns(A* accumulators, const T* x, std::int64_t count, std::int64_t r
   }
 }
 
+// Rows that lie one after the other and fill no four vectors are gathered several at a time, as if
+// they were one.
+template <class Op, typename T>
+void columns(void* accumulators, const void* block, std::int64_t count, const double* shifts,
+             std::int64_t rows, std::int64_t row_elements);
+template <class Op, typename T>
+std::int64_t narrow_columns(typename AccumulatorOf<T>::type* a, const T* x, std::int64_t count,
+                            std::int64_t rows) {
+  using A = typename AccumulatorOf<T>::type;
+  constexpr std::int64_t kMost = 256;
+  const std::int64_t together = kMost / count, groups = together < 2 ? 0 : rows / together;
+  if (groups < 8) return 0;
+  A wide[kMost];
+  for (std::int64_t i = 0; i < together * count; ++i) wide[i] = Op::template start<A>();
+  columns<Op, T>(wide, x, together * count, nullptr, groups, together * count);
+  for (std::int64_t r = 0; r < together; ++r)
+    for (std::int64_t i = 0; i < count; ++i) a[i] = Op::combine(a[i], wide[r * count + i]);
+  return groups * together;
+}
+
 // Four rows at a time, so that accumulators are loaded and stored once for four.
 template <class Op, typename T>
 void columns(void* accumulators, const void* block, std::int64_t count, const double* shifts,
@@ -399,6 +425,10 @@ void columns(void* accumulators, const void* block, std::int64_t count, const do
   using A = typename AccumulatorOf<T>::type;
   A* a = static_cast<A*>(accumulators);
   const T* x = static_cast<const T*>(block);
+  if (shifts == nullptr && row_elements == count) {
+    const std::int64_t done = narrow_columns<Op>(a, x, count, rows);
+    x += done * count, rows -= done;
+  }
   std::int64_t r = 0;
   if constexpr (kIsExtreme<Op>) return extreme_columns<Op>(a, x, count, rows, row_elements);
   if constexpr (std::is_same_v<Op, Sum> && (std::is_floating_point_v<T> || sizeof(T) == 8) &&
