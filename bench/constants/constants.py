@@ -55,11 +55,11 @@ CONSTANTS = [
     ("host: cached large blocks, bytes", "memory/host/large_cache.h", "kBytes = @;", "1 << 20", "4 << 20", "host"),
     ("host: cached block, at most", "memory/host/large_cache.h", "kLargestBytes = @;", "256 << 10", "1 << 20", "host"),
     ("host: sets of the cache, bits", "memory/host/large_cache.h", "kSetBits = @;", "4", "6", "host"),
-    ("host: operations until an extent decays", "memory/host/extent_store.h", "kDecayOperations = @;", "2048", "8192",
+    ("host: operations until a region decays", "memory/host/region_store.h", "kDecayOperations = @;", "2048", "8192",
      "host"),
-    ("host: looks for decayed extents", "memory/host/extent_store.cc", "kLookEvery = @;", "128", "512", "host"),
-    ("host: extent, at most", "memory/host/extent_store.h", "512 << 20", "256 << 20", "1024 << 20", "host"),
-    ("host: extent, of the memory", "memory/host/extent_store.h", "total_bytes / @ /", "8", "32", "host"),
+    ("host: looks for decayed regions", "memory/host/region_store.cc", "kLookEvery = @;", "128", "512", "host"),
+    ("host: region, at most", "memory/host/region_store.h", "512 << 20", "256 << 20", "1024 << 20", "host"),
+    ("host: region, of the memory", "memory/host/region_store.h", "total_bytes / @ /", "8", "32", "host"),
 ]
 
 

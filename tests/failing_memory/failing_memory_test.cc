@@ -257,10 +257,10 @@ TEST(FailingMemoryTest, AFreeAllocatesNothingWhereHostMemoryGoesBack) {
   SparedBackend spared(device);
   HostAllocator host(spared);
   const DataPtr small = host.allocate(kMiB);
-  host.allocate(512 * kMiB).clear();  // an extent of its own, which decays
+  host.allocate(512 * kMiB).clear();  // a region of its own, which decays
   const std::uint64_t before = device.used_bytes();
   refuse_nothing();
-  for (std::uint64_t i = 0; i < host::ExtentStore::kDecayOperations; ++i) {
+  for (std::uint64_t i = 0; i < host::RegionStore::kDecayOperations; ++i) {
     DataPtr block = host.allocate(kMiB);
     const Counted counted;
     block.clear();

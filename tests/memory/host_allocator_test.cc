@@ -59,13 +59,13 @@ TEST_F(HostAllocatorTest, FreedBlockIsHandedOutAgainAtOnce) {
   EXPECT_EQ(host_->stats().num_device_alloc, 1);
 }
 
-TEST_F(HostAllocatorTest, SmallBlocksOfAllSizesShareOneExtent) {
+TEST_F(HostAllocatorTest, SmallBlocksOfAllSizesShareOneRegion) {
   std::vector<DataPtr> blocks;
   for (std::size_t size = 64; size <= 65536; size *= 2) blocks.push_back(host_->allocate(size));
-  EXPECT_EQ(reserved(), host::extent_bytes(options().capacity_bytes));
+  EXPECT_EQ(reserved(), host::region_bytes(options().capacity_bytes));
 }
 
-TEST_F(HostAllocatorTest, LargeRequestsGetExtentsOfTheirOwnSize) {
+TEST_F(HostAllocatorTest, LargeRequestsGetRegionsOfTheirOwnSize) {
   const DataPtr block = host_->allocate(100 << 20);
   EXPECT_EQ(reserved(), 100u << 20);
 }
@@ -74,28 +74,28 @@ TEST_F(HostAllocatorTest, EmptyCacheGivesBackAllThatIsUnused) {
   {
     std::vector<DataPtr> blocks;
     for (int i = 0; i < 3000; ++i) blocks.push_back(host_->allocate(64 + 48 * i));
-    EXPECT_GT(reserved(), host::extent_bytes(options().capacity_bytes));
+    EXPECT_GT(reserved(), host::region_bytes(options().capacity_bytes));
   }
   host_->empty_cache();
   EXPECT_EQ(reserved(), 0u);
   EXPECT_EQ(host_->stats().segment[0].current, 0);
 }
 
-TEST_F(HostAllocatorTest, ExtentInUseDoesNotDecay) {
+TEST_F(HostAllocatorTest, RegionInUseDoesNotDecay) {
   { const DataPtr large = host_->allocate(200 << 20); }
-  for (std::uint64_t i = 0; i < 2 * host::ExtentStore::kDecayOperations; ++i)
+  for (std::uint64_t i = 0; i < 2 * host::RegionStore::kDecayOperations; ++i)
     host_->allocate((i % 2 + 2) << 20).clear();  // wholly free at each turn, but not for long
   EXPECT_EQ(reserved(), 200u << 20);
 }
 
-TEST_F(HostAllocatorTest, ExtentThatNobodyTouchesDecays) {
+TEST_F(HostAllocatorTest, RegionThatNobodyTouchesDecays) {
   { const DataPtr large = host_->allocate(200 << 20); }
-  const DataPtr filler = host_->allocate(190 << 20);  // in the extent of 200 MiB
+  const DataPtr filler = host_->allocate(190 << 20);  // in the region of 200 MiB
   DataPtr second = host_->allocate(150 << 20);        // in one of its own
   EXPECT_EQ(reserved(), 350u << 20);
   second.clear();
-  for (std::uint64_t i = 0; i < host::ExtentStore::kDecayOperations; ++i)
-    host_->allocate((i % 2 + 2) << 20).clear();  // fits in the rest of the first extent
+  for (std::uint64_t i = 0; i < host::RegionStore::kDecayOperations; ++i)
+    host_->allocate((i % 2 + 2) << 20).clear();  // fits in the rest of the first region
   EXPECT_EQ(reserved(), 200u << 20);
   host_->check_invariants();
 }
@@ -106,7 +106,7 @@ TEST_F(HostAllocatorTest, MemoryOfEndedThreadsIsUsedAgain) {
       std::vector<DataPtr> blocks;
       for (int i = 0; i < 100; ++i) blocks.push_back(host_->allocate(100000));
     }).join();
-  EXPECT_EQ(reserved(), host::extent_bytes(options().capacity_bytes))
+  EXPECT_EQ(reserved(), host::region_bytes(options().capacity_bytes))
       << "each thread took over what the last one left";
   host_->check_invariants();
 }

@@ -118,7 +118,7 @@ TEST(PoliciesTest, AdviceFitsTheRequestThatFailed) {
     }
     return std::string("served");
   };
-  EXPECT_THAT(message("host", kMiB, 1000), AllOf(HasSubstr("extents of 2 MiB and more"),
+  EXPECT_THAT(message("host", kMiB, 1000), AllOf(HasSubstr("regions of 2 MiB and more"),
                                                  Not(HasSubstr("above 64 KiB"))));
   EXPECT_THAT(message("host", kMiB, 100 * kKiB), HasSubstr("blocks above 64 KiB"));
   EXPECT_THAT(message("caching", kMiB, 4 * kMiB),

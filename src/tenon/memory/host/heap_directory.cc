@@ -8,7 +8,7 @@ namespace tenon::host {
 
 LocalHeap& HeapDirectory::adopt(std::uint32_t stream_key, Stream stream) {
   const std::lock_guard lock(mutex_);
-  ExtentStore& store = store_for(stream_key, stream);
+  RegionStore& store = store_for(stream_key, stream);
   const auto left = std::find_if(heaps_.begin(), heaps_.end(), [&](const auto& heap) {
     return &heap->store() == &store && heap->owner.load(std::memory_order_relaxed) == nullptr;
   });
@@ -19,7 +19,7 @@ LocalHeap& HeapDirectory::adopt(std::uint32_t stream_key, Stream stream) {
   return found;
 }
 
-LocalHeap& HeapDirectory::add_heap(ExtentStore& store) {
+LocalHeap& HeapDirectory::add_heap(RegionStore& store) {
   heaps_.push_back(std::make_unique<LocalHeap>(store));
   accounts_.board().add(heaps_.back()->account, [this](auto&& join) {
     const std::lock_guard lock(heaps_.front()->lock);
@@ -28,11 +28,11 @@ LocalHeap& HeapDirectory::add_heap(ExtentStore& store) {
   return *heaps_.back();
 }
 
-ExtentStore& HeapDirectory::store_for(std::uint32_t stream_key, Stream stream) {
+RegionStore& HeapDirectory::store_for(std::uint32_t stream_key, Stream stream) {
   if (stores_.size() <= stream_key) stores_.resize(stream_key + 1);
   if (stores_[stream_key] == nullptr)
     stores_[stream_key] =
-        std::make_unique<ExtentStore>(allocator_, backend_, accounts_, limit_bytes_, stream);
+        std::make_unique<RegionStore>(allocator_, backend_, accounts_, limit_bytes_, stream);
   return *stores_[stream_key];
 }
 

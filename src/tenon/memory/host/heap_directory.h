@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "tenon/memory/host/accounts.h"
-#include "tenon/memory/host/extent_store.h"
 #include "tenon/memory/host/local_heap.h"
+#include "tenon/memory/host/region_store.h"
 
 namespace tenon::host {
 
@@ -30,7 +30,7 @@ class HeapDirectory {
   // All there are now.
   struct Parts {
     std::vector<LocalHeap*> heaps;
-    std::vector<ExtentStore*> stores;
+    std::vector<RegionStore*> stores;
   };
   Parts parts() const;
 
@@ -57,15 +57,15 @@ class HeapDirectory {
   void after_fork(Process process);
 
  private:
-  LocalHeap& add_heap(ExtentStore& store);
-  [[gnu::cold]] ExtentStore& store_for(std::uint32_t stream_key, Stream stream);
+  LocalHeap& add_heap(RegionStore& store);
+  [[gnu::cold]] RegionStore& store_for(std::uint32_t stream_key, Stream stream);
 
   HostAllocator& allocator_;
   Backend& backend_;
   Accounts& accounts_;
   const std::uint64_t limit_bytes_;
   mutable std::mutex mutex_;                          // guards the two lists
-  std::vector<std::unique_ptr<ExtentStore>> stores_;  // by stream key; may have gaps
+  std::vector<std::unique_ptr<RegionStore>> stores_;  // by stream key; may have gaps
   std::vector<std::unique_ptr<LocalHeap>> heaps_;     // owned by a thread or abandoned
 };
 

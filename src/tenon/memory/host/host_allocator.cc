@@ -14,7 +14,7 @@
 namespace tenon {
 
 using host::context_of;
-using host::ExtentStore;
+using host::RegionStore;
 using host::heap_of;
 using host::Held;
 using host::large_block_of;
@@ -33,7 +33,7 @@ HostAllocator::HostAllocator(Backend& backend, std::uint64_t limit_bytes)
     : DeviceAllocator(backend),
       id_(HostThread::new_id()),
       limit_bytes_(limit_bytes),
-      extent_bytes_(host::extent_bytes(backend.memory().total_bytes)),
+      region_bytes_(host::region_bytes(backend.memory().total_bytes)),
       has_streams_(backend.limits().has_streams),
       key_(HostThread::key_of(id_, 0)),
       stream_mask_(has_streams_ ? ~std::uint32_t{0} : 0),
@@ -147,7 +147,7 @@ Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t header, Try which, 
   Block* block = obtain(heap, host::span_bytes(size_class), which, fresh, report);
   if (block == nullptr) return {};
   span->block = block;
-  span->data = static_cast<char*>(ExtentStore::address_of(block));
+  span->data = static_cast<char*>(RegionStore::address_of(block));
   if (!raw_blocks_.enter(*span)) raw_key_.store(kNowhere, std::memory_order_relaxed);
   const std::lock_guard lock(heap.lock);
   heap.add_span(std::move(span));
@@ -158,14 +158,14 @@ Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t header, Try which, 
 Held HostAllocator::held_large(Block* block, std::uintptr_t header) {
   if (header::is_raw(header) && !host::RawBlocks::is_entered(block) && !raw_blocks_.enter(block))
     raw_key_.store(kNowhere, std::memory_order_relaxed);
-  return {ExtentStore::address_of(block), context_of(block)};
+  return {RegionStore::address_of(block), context_of(block)};
 }
 
-// A piece of the stream's extents: from what there is, what this thread can spare, the driver.
+// A piece of the stream's regions: from what there is, what this thread can spare, the driver.
 // Null: out of memory. Requires: the caller does not hold the heap's lock.
 Block* HostAllocator::obtain(LocalHeap& heap, std::uint64_t size_bytes, Try which, bool& fresh,
                              host::ReleaseReport& report) {
-  ExtentStore& store = heap.store();
+  RegionStore& store = heap.store();
   if (Block* block = store.take(size_bytes)) return block;
   {
     const std::lock_guard lock(heap.lock);
@@ -176,17 +176,17 @@ Block* HostAllocator::obtain(LocalHeap& heap, std::uint64_t size_bytes, Try whic
   // back to the system first.
   if (which == Try::kFirst && backend_.memory().free_bytes < size_bytes) return nullptr;
   fresh = true;
-  // Half an extent and more gets one of its own, so that no rest stays behind.
-  const std::uint64_t usual = size_bytes * 2 >= extent_bytes_ ? 0 : extent_bytes_;
+  // Half a region and more gets one of its own, so that no rest stays behind.
+  const std::uint64_t usual = size_bytes * 2 >= region_bytes_ ? 0 : region_bytes_;
   Block* block = store.grow_and_take(size_bytes, usual);
   if (block == nullptr && which == Try::kLast) block = store.grow_and_take(size_bytes, 0);
   return block;
 }
 
-// An extent is whole units.
+// A region is whole units.
 bool HostAllocator::is_of_driver(std::size_t size_bytes) const {
   return limit_bytes_ == 0 ||
-         reserved_bytes() + align_up(size_bytes, host::kExtentUnit) <= limit_bytes_;
+         reserved_bytes() + align_up(size_bytes, host::kRegionUnit) <= limit_bytes_;
 }
 
 void HostAllocator::give_up(std::size_t size_bytes, Stream stream) {
@@ -196,9 +196,9 @@ void HostAllocator::give_up(std::size_t size_bytes, Stream stream) {
   throw_out_of_memory(
       size_bytes, stream, limit,
       size_bytes > host::kLargestClass
-          ? "blocks above 64 KiB need one free piece of an extent: free neighbours, or let threads "
+          ? "blocks above 64 KiB need one free piece of a region: free neighbours, or let threads "
             "that hold caches end"
-          : "small blocks are cut from extents of 2 MiB and more: raise the limit, free blocks, or "
+          : "small blocks are cut from regions of 2 MiB and more: raise the limit, free blocks, or "
             "let threads that hold caches end",
       is_of_driver(size_bytes));
 }
@@ -248,7 +248,7 @@ void HostAllocator::free_small(Slot* slot) {
 void HostAllocator::free_large(Block* block) {
   LocalHeap& heap = heap_of(block);
   const Stream stream = heap.store().stream();
-  void* const data = ExtentStore::address_of(block);
+  void* const data = RegionStore::address_of(block);
   const std::uint64_t requested = header::requested(host::header_of(block));
   host::ReleaseReport report(observers_);
   if (heap.is_callers()) {
@@ -312,7 +312,7 @@ void HostAllocator::free_block(void* context) {
 void HostAllocator::free_large_block(Block* block) {
   HostAllocator& allocator = heap_of(block).store().allocator();
   if (block->size > host::LargeCache::kLargestBytes) return allocator.free_large(block);
-  if (!allocator.release_large_fast(block, ExtentStore::address_of(block)))
+  if (!allocator.release_large_fast(block, RegionStore::address_of(block)))
     allocator.free_large(block);
 }
 

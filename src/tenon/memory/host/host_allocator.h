@@ -1,4 +1,4 @@
-// The allocator for host memory: bins of small blocks for each thread, over large extents. Failure:
+// The allocator for host memory: bins of small blocks for each thread, over large regions. Failure:
 // as DeviceAllocator (device_allocator.h).
 #pragma once
 
@@ -17,17 +17,17 @@
 namespace tenon {
 
 // Requests up to 64 KiB come from size classes (eight to the octave) in spans that belong to the
-// calling thread. Larger ones, and the spans, come from large extents by best fit. The idea of
+// calling thread. Larger ones, and the spans, come from large regions by best fit. The idea of
 // mimalloc's pages (Leijen, Zorn, de Moura 2019), with the records out of line. The allocator never
 // reads or writes what it places, so the same code runs on simulated devices.
 //
 //   thread 1:  bins of spans --+
-//   thread 2:  bins of spans --+--> ExtentStore --> Backend      one store for each stream,
+//   thread 2:  bins of spans --+--> RegionStore --> Backend      one store for each stream,
 //   blocks above 64 KiB -------+                                 one in all if there are none
 //
 // Streams: a block freed on a stream is reused on that stream only; where the backend has no
-// streams, anywhere. Memory goes back to the driver in whole extents: by empty_cache, when memory
-// is short, and when an extent was unused for ExtentStore::kDecayOperations.
+// streams, anywhere. Memory goes back to the driver in whole regions: by empty_cache, when memory
+// is short, and when a region was unused for RegionStore::kDecayOperations.
 //
 // Threads: a cached pair executes no atomic read-modify-write; the heap's lock is biased to its
 // thread (BiasedLock). A block freed by another thread goes onto its heap's list, which the owner
@@ -39,7 +39,7 @@ namespace tenon {
 // Idle memory, on a backend with a clock for it (limits().idle_ns; the host's is one second): a
 // thread of the allocator runs once in that time. It returns what was idle for one to two of these
 // periods to the system, in whole huge pages. empty_cache and trim do so at once. Free pages beyond
-// what was ever in use do not wait for that: Note [close fit] (extent_store.h). On such a backend,
+// what was ever in use do not wait for that: Note [close fit] (region_store.h). On such a backend,
 // and after an idle second only, a placement may so depend on the clock.
 //
 // fork: the child has the whole allocator. What other threads were about to do happens not at all
@@ -120,7 +120,7 @@ class HostAllocator final : public DeviceAllocator {
 
   const std::uint64_t id_;  // of this instance; never used again
   const std::uint64_t limit_bytes_;
-  const std::uint64_t extent_bytes_;
+  const std::uint64_t region_bytes_;
   const bool has_streams_;
   // HostThread::key_of a stream: its id counts only where the backend has streams. A request that
   // names no stream has a heap that is known beforehand only where there are none.

@@ -6,7 +6,7 @@
 
 namespace tenon {
 
-using host::ExtentStore;
+using host::RegionStore;
 using host::HeapDirectory;
 using host::large_block_of;
 using host::LocalHeap;
@@ -27,15 +27,15 @@ std::uint64_t HostAllocator::trim() {
 
 // What no block is in goes back: from the heaps of all threads to their stores, and from there to
 // the driver. Requires: the caller holds no heap's lock. Throws DeviceError when the driver refuses
-// an extent; the rest then stays.
+// a region; the rest then stays.
 void HostAllocator::release_idle(Released& released) {
   const auto [heaps, stores] = heaps_.parts();
   for (LocalHeap* heap : heaps) {
     const std::lock_guard lock(heap->lock);
     heap->trim(released);
   }
-  for (ExtentStore* store : stores) {
-    store->release_free_extents(released);
+  for (RegionStore* store : stores) {
+    store->release_free_regions(released);
     store->purge();
   }
 }
@@ -54,7 +54,7 @@ bool HostAllocator::decay() {
     const std::lock_guard lock(heap->lock);
     if (heap->has_become_idle()) heap->trim(report.released);
   }
-  for (ExtentStore* store : stores) store->decay(report.released);
+  for (RegionStore* store : stores) store->decay(report.released);
   const bool more = backend_.release_idle();
   return reserved_bytes() != 0 || more;
 }
@@ -96,7 +96,7 @@ void HostAllocator::reset_peak_stats() {
 
 std::uint64_t HostAllocator::largest_free_bytes() const {
   std::uint64_t largest = 0;
-  heaps_.for_each_store([&](const ExtentStore& store) {
+  heaps_.for_each_store([&](const RegionStore& store) {
     largest = std::max(largest, store.largest_free_bytes());
   });
   return largest;
@@ -122,7 +122,7 @@ std::uint64_t HostAllocator::layout_offset(const DataPtr& data) const {
 }
 
 void HostAllocator::check_invariants() const {
-  heaps_.for_each_store([](const ExtentStore& store) { store.check_invariants(); });
+  heaps_.for_each_store([](const RegionStore& store) { store.check_invariants(); });
   heaps_.for_each_heap([](const LocalHeap& heap) { heap.check_invariants(); });
 }
 

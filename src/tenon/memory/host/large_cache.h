@@ -16,7 +16,7 @@ namespace tenon::host {
 //   set 8:  empty
 //
 // Bounded in bytes, since blocks that wait here do not join their neighbours: by an eighth of what
-// the store may keep resident beyond its highest use (ExtentStore::kLeastSlack). When the bound is
+// the store may keep resident beyond its highest use (RegionStore::kLeastSlack). When the bound is
 // reached all blocks go back to the store, so sizes that the program has left do not stay.
 //
 // O(1). Not thread-safe: under the lock of the thread's heap.

@@ -103,7 +103,7 @@ void LocalHeap::put_large(Block* block, Released& released) {
   if (block->size > LargeCache::kLargestBytes) return release_large(block, released);
   LargeCache::Set& set = large_.make_room(
       block->size, [&](Block* evicted) { release_large(evicted, released); });
-  large_.push(set, block, ExtentStore::address_of(block));
+  large_.push(set, block, RegionStore::address_of(block));
 }
 
 void LargeCache::check_invariants() const {
@@ -113,7 +113,7 @@ void LargeCache::check_invariants() const {
       bytes += block->size;
       TENON_CHECK(bytes <= bytes_, "the large blocks of set {} are more than were counted", i);
       TENON_CHECK(block->size == sets_[i].size_bytes && block->state == Block::State::kUsed &&
-                      block->context == ExtentStore::address_of(block),
+                      block->context == RegionStore::address_of(block),
                   "a block of {} bytes is in set {}", block->size, i);
     }
   TENON_CHECK(bytes == bytes_ && bytes <= kBytes, "{} cached bytes, {} counted", bytes, bytes_);

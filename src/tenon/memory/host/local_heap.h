@@ -11,10 +11,10 @@
 #include "tenon/base/biased_lock.h"
 #include "tenon/base/reserve.h"
 #include "tenon/memory/host/accounts.h"
-#include "tenon/memory/host/extent_store.h"
 #include "tenon/memory/host/held.h"
 #include "tenon/memory/host/large_cache.h"
 #include "tenon/memory/host/raw_blocks.h"
+#include "tenon/memory/host/region_store.h"
 #include "tenon/memory/host/size_classes.h"
 
 namespace tenon::host {
@@ -34,18 +34,18 @@ namespace tenon::host {
 //
 // Thread-safe: push_remote. All else under `lock`.
 class LocalHeap {
-  ExtentStore& store_;  // with `owner`: on the line that other threads read
+  RegionStore& store_;  // with `owner`: on the line that other threads read
 
  public:
   // The thread_mark of the thread whose heap it is; null while there is none.
   std::atomic<const void*> owner{nullptr};
 
-  explicit LocalHeap(ExtentStore& store) : store_(store) {}
+  explicit LocalHeap(RegionStore& store) : store_(store) {}
   ~LocalHeap();  // the spans' memory stays the store's
   LocalHeap(const LocalHeap&) = delete;
   LocalHeap& operator=(const LocalHeap&) = delete;
 
-  ExtentStore& store() const { return store_; }
+  RegionStore& store() const { return store_; }
 
   // --- Fast path: null or false, without effect, where the slow path is needed.
   // A small block of the span in use.

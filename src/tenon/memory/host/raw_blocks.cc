@@ -20,7 +20,7 @@ bool RawBlocks::enter(Span& span) noexcept {
 }
 
 bool RawBlocks::enter(Block* block) noexcept {
-  block->flags = set(ExtentStore::address_of(block), block) ? kEntered : 0;
+  block->flags = set(RegionStore::address_of(block), block) ? kEntered : 0;
   return is_entered(block);
 }
 
@@ -39,7 +39,7 @@ void RawBlocks::leave(Span& span) noexcept {
 }
 
 void RawBlocks::leave(Block* block) noexcept {
-  if (is_entered(block)) set(ExtentStore::address_of(block), nullptr);
+  if (is_entered(block)) set(RegionStore::address_of(block), nullptr);
 }
 
 }  // namespace tenon::host

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "tenon/base/page_map.h"
-#include "tenon/memory/host/extent_store.h"
 #include "tenon/memory/host/held.h"
+#include "tenon/memory/host/region_store.h"
 
 namespace tenon::host {
 
@@ -43,7 +43,7 @@ class RawBlocks {
     return is_spans(entry) ? nullptr : held_at(data, static_cast<Block*>(entry));
   }
   static Block* held_at(const void* data, Block* block) {
-    const bool is_held = block != nullptr && ExtentStore::address_of(block) == data &&
+    const bool is_held = block != nullptr && RegionStore::address_of(block) == data &&
                          header::is_raw(header_of(block));
     return is_held ? block : nullptr;
   }

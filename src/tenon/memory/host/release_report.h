@@ -1,7 +1,7 @@
 // Tells observers what went back to the driver.
 #pragma once
 
-#include "tenon/memory/host/extent_store.h"
+#include "tenon/memory/host/region_store.h"
 #include "tenon/memory/observer.h"
 
 namespace tenon::host {
@@ -12,9 +12,9 @@ class ReleaseReport {
  public:
   explicit ReleaseReport(ObserverList& observers) : observers_(observers) {}
   ~ReleaseReport() {
-    for (const Extent* extent = released.first(); extent != nullptr; extent = extent->next.get())
-      observers_.report(MemoryEvent::kReleased, extent->segment.base, extent->segment.size_bytes,
-                        extent->stream);
+    for (const Region* region = released.first(); region != nullptr; region = region->next.get())
+      observers_.report(MemoryEvent::kReleased, region->segment.base, region->segment.size_bytes,
+                        region->stream);
   }
   ReleaseReport(const ReleaseReport&) = delete;
   ReleaseReport& operator=(const ReleaseReport&) = delete;

@@ -1,4 +1,4 @@
-// The memory of one stream: extents from the driver, cut by best fit.
+// The memory of one stream: regions from the driver, cut by best fit.
 #pragma once
 
 #include <algorithm>
@@ -18,19 +18,19 @@ class HostAllocator;
 
 namespace tenon::host {
 
-inline constexpr std::uint64_t kExtentUnit = 2 << 20;  // extents are multiples: huge pages
+inline constexpr std::uint64_t kRegionUnit = 2 << 20;  // regions are multiples: huge pages
 inline constexpr std::uint64_t kGrain = 64;              // large blocks are multiples
 inline constexpr std::uint64_t kSpanAlignment = 64 << 10;  // spans are multiples, and begin at one
 
-// The usual extent on a device with so much memory. Few and large: a host's extent costs addresses,
+// The usual region on a device with so much memory. Few and large: a host's region costs addresses,
 // not memory, until it is touched, and blocks do not fit across the border of two.
-constexpr std::uint64_t extent_bytes(std::uint64_t total_bytes) {
-  return std::clamp<std::uint64_t>(total_bytes / 16 / kExtentUnit * kExtentUnit, kExtentUnit,
+constexpr std::uint64_t region_bytes(std::uint64_t total_bytes) {
+  return std::clamp<std::uint64_t>(total_bytes / 16 / kRegionUnit * kRegionUnit, kRegionUnit,
                                    512 << 20);
 }
 
 // One piece of driver memory.
-struct Extent {
+struct Region {
   Segment segment;
   Stream stream;
   std::uint64_t offset = 0;
@@ -38,10 +38,10 @@ struct Extent {
   Block* whole = nullptr;     // its one block while it is wholly free
   // Each huge page: handed out since it was purged last. Where the store fits closely.
   std::vector<bool> resident;
-  std::unique_ptr<Extent> next;  // among those that went back
+  std::unique_ptr<Region> next;  // among those that went back
 };
 
-// Extents that went back to the driver: for the observers, once no lock is held. Their own records
+// Regions that went back to the driver: for the observers, once no lock is held. Their own records
 // are the list, so that a free can add to it.
 class Released {
  public:
@@ -52,26 +52,26 @@ class Released {
   Released(const Released&) = delete;
   Released& operator=(const Released&) = delete;
 
-  void add(std::unique_ptr<Extent> extent) {
-    *end_ = std::move(extent);
+  void add(std::unique_ptr<Region> region) {
+    *end_ = std::move(region);
     end_ = &(*end_)->next;
   }
-  const Extent* first() const { return first_.get(); }
+  const Region* first() const { return first_.get(); }
 
  private:
-  std::unique_ptr<Extent> first_;
-  std::unique_ptr<Extent>* end_ = &first_;
+  std::unique_ptr<Region> first_;
+  std::unique_ptr<Region>* end_ = &first_;
 };
 
-// Hands out pieces of extents: spans to the threads' heaps, and large blocks.
+// Hands out pieces of regions: spans to the threads' heaps, and large blocks.
 //
-// A piece's offset counts from the store's beginning; every extent ever added comes after all
-// earlier ones, so offsets do not depend on where the driver puts an extent.
+// A piece's offset counts from the store's beginning; every region ever added comes after all
+// earlier ones, so offsets do not depend on where the driver puts a region.
 //
-//   offsets:   | extent 0        | extent 1  | (gone)    | extent 3 ...
+//   offsets:   | region 0        | region 1  | (gone)    | region 3 ...
 //   addresses:   wherever the driver put each of them
 //
-// Decay: an extent that has been wholly free for kDecayOperations takes and releases of its store
+// Decay: a region that has been wholly free for kDecayOperations takes and releases of its store
 // goes back to the driver. Operations are counted, not time, so that a replay is the same each run.
 // Where a backend has a clock for idle memory (limits().idle_ns), decay() goes by it as well.
 //
@@ -82,11 +82,11 @@ class Released {
 // is touched again at the price of a fault, so what goes back is at most kGiveBack of the bytes
 // taken since.
 //
-// Thread-safe. The lock is not held while the driver makes an extent; while it takes memory back,
+// Thread-safe. The lock is not held while the driver makes a region; while it takes memory back,
 // threads that want the lock sleep. O(log n) besides the driver.
 //
 // Failure: std::bad_alloc for the store's own records, with nothing changed. release never throws.
-class ExtentStore {
+class RegionStore {
  public:
   static constexpr std::uint64_t kDecayOperations = 4096;
   static constexpr std::uint64_t kSlack = 8;               // an eighth; Note [close fit]
@@ -95,7 +95,7 @@ class ExtentStore {
   static constexpr std::uint64_t kGiveBackAtOnce = 64 << 20;
 
   // `limit_bytes` is for what all stores that share `accounts` reserve; 0: none.
-  [[gnu::cold]] ExtentStore(HostAllocator& allocator, Backend& backend, Accounts& accounts,
+  [[gnu::cold]] RegionStore(HostAllocator& allocator, Backend& backend, Accounts& accounts,
                             std::uint64_t limit_bytes, Stream stream)
       : allocator_(allocator),
         backend_(backend),
@@ -103,31 +103,31 @@ class ExtentStore {
         limit_bytes_(limit_bytes),
         stream_(stream),
         fits_closely_(backend.limits().idle_ns != 0) {}
-  [[gnu::cold]] ~ExtentStore();  // gives every extent back, used or not
-  ExtentStore(const ExtentStore&) = delete;
-  ExtentStore& operator=(const ExtentStore&) = delete;
+  [[gnu::cold]] ~RegionStore();  // gives every region back, used or not
+  RegionStore(const RegionStore&) = delete;
+  RegionStore& operator=(const RegionStore&) = delete;
 
-  // A piece from the extents there are, or null. Requires: size_bytes
+  // A piece from the regions there are, or null. Requires: size_bytes
   // is a multiple of kGrain. A multiple of kSpanAlignment begins at one.
   Block* take(std::uint64_t size_bytes);
-  // The same after adding an extent, of at least `extent_bytes`; null when the driver has no
+  // The same after adding a region, of at least `region_bytes`; null when the driver has no
   // memory, or the limit forbids it.
-  [[gnu::cold]] Block* grow_and_take(std::uint64_t size_bytes, std::uint64_t extent_bytes);
-  // Extents that have decayed go back to the driver, and into `released`. Allocates nothing.
+  [[gnu::cold]] Block* grow_and_take(std::uint64_t size_bytes, std::uint64_t region_bytes);
+  // Regions that have decayed go back to the driver, and into `released`. Allocates nothing.
   void release(Block* block, Released& released) noexcept;
-  // All wholly free extents go back to the driver, one after the other into `released`. Throws
+  // All wholly free regions go back to the driver, one after the other into `released`. Throws
   // DeviceError when the driver refuses one; those not yet given back stay.
-  [[gnu::cold]] void release_free_extents(Released& released);
+  [[gnu::cold]] void release_free_regions(Released& released);
 
   // To be called once every limits().idle_ns: what has been free since the last call but one goes
-  // back to the driver, whole extents altogether, of others the whole huge pages inside.
+  // back to the driver, whole regions altogether, of others the whole huge pages inside.
   [[gnu::cold]] void decay(Released& released);
   // The same with all that is free, at once; and what was in use before is forgotten.
   [[gnu::cold]] void purge();
 
   static void* address_of(const Block* block) {
-    const auto* extent = static_cast<const Extent*>(block->owner);
-    return reinterpret_cast<void*>(extent->origin + block->offset);
+    const auto* region = static_cast<const Region*>(block->owner);
+    return reinterpret_cast<void*>(region->origin + block->offset);
   }
   HostAllocator& allocator() const { return allocator_; }
   Stream stream() const { return stream_; }
@@ -145,7 +145,7 @@ class ExtentStore {
   }
 
  private:
-  // The huge pages of an extent that a block overlaps, or that lie inside it.
+  // The huge pages of a region that a block overlaps, or that lie inside it.
   struct Pages {
     std::uint64_t first = 0;
     std::uint64_t end = 0;
@@ -154,13 +154,13 @@ class ExtentStore {
   static Pages pages_inside(const Block* block);
 
   Block* take_locked(std::uint64_t size_bytes);
-  [[gnu::cold]] void add_extent(std::unique_ptr<Extent> extent);
+  [[gnu::cold]] void add_region(std::unique_ptr<Region> region);
   void use(const Block* block);
   void fit_closely();
   [[gnu::cold]] std::vector<const Block*> free_blocks_from_the_end() const;
-  void set_resident(Extent& extent, std::uint64_t page, bool now);
+  void set_resident(Region& region, std::uint64_t page, bool now);
   [[gnu::cold]] void give_back(std::size_t index, Released& released);
-  void give_back_old_extents(std::uint64_t until, Released& released);
+  void give_back_old_regions(std::uint64_t until, Released& released);
   [[gnu::cold]] void purge_freed(std::uint64_t after, std::uint64_t until);
 
   HostAllocator& allocator_;
@@ -169,17 +169,17 @@ class ExtentStore {
   const std::uint64_t limit_bytes_;
   const Stream stream_;
   const bool fits_closely_;
-  std::mutex growth_;  // one thread at a time asks the driver for an extent; before lock_
+  std::mutex growth_;  // one thread at a time asks the driver for a region; before lock_
   mutable LongLock lock_;
   BestFitHeap heap_;
-  std::vector<std::unique_ptr<Extent>> extents_;  // by offset
+  std::vector<std::unique_ptr<Region>> regions_;  // by offset
   std::uint64_t end_offset_ = 0;
   std::uint64_t operations_ = 0;
-  std::uint64_t next_look_ = 0;      // for decayed extents, at this operation
+  std::uint64_t next_look_ = 0;      // for decayed regions, at this operation
   // What was freed at or before these operations: has been purged; was seen by the last decay.
   std::uint64_t purged_until_ = 0;
   std::uint64_t seen_until_ = 0;
-  std::uint64_t whole_extents_ = 0;  // wholly free
+  std::uint64_t whole_regions_ = 0;  // wholly free
   // Note [close fit]
   std::uint64_t used_bytes_ = 0;
   std::uint64_t peak_used_bytes_ = 0;
