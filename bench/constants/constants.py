@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""constants.py [--build FOLDER] [--only NAME,...]: what each tuned constant costs at half and at double.
+"""constants.py [--build FOLDER] [--only NAME,...] [--seed N]: what each tuned constant costs at half and at double.
 
 Changes one constant at a time in a copy of its file, compiles what includes it, links `tenon` with that and a
 build's other objects, and replays recordings with the policies that use the constant: those of programs.py, which no
@@ -25,13 +25,16 @@ import programs
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LAGS = ["0ms", "5ms", "20ms", "100ms"]
 
-# name, file, text around the value ("@" stands for it), half, double, policies
+# name, file, text around the value ("@" stands for it), half, double, policies (with the recordings' device, if any)
 CONSTANTS = [
     ("low islands: pages", "memory/gpu/block_heap.cc", "kLowPages = @;", "2", "8", "stitched"),
     ("low islands: looked at", "memory/gpu/block_heap.cc", "kIslandsLooked = @;", "6", "24", "stitched"),
     ("window: readopt, 1 / 20 of a page", "memory/gpu/window.cc", "kReadopt = @;", "0", "2", "stitched"),
+    ("window: fresh addresses", "memory/gpu/window.cc", "kFresh = @;", "10", "40", "stitched"),
     ("window: undo", "memory/gpu/window.cc", "kUndo = @;", "18", "70", "stitched"),
     ("window: undo and wait", "memory/gpu/window.cc", "kUndoWait = @;", "2560", "10240", "stitched"),
+    ("slack", "memory/gpu/stitched_allocator.h", "slack = @;", "0.005", "0.02", "stitched"),
+    ("range, of the memory", "memory/gpu/stitched_allocator.cc", "kRangeTimesMemory = @;", "2", "8", "stitched"),
     ("page, at most", "memory/gpu/stitched_allocator.cc", "kLargestPage = @;", "8 * kMiB", "32 * kMiB", "stitched"),
     ("pages of a small program", "memory/gpu/stitched_allocator.cc", "kFewPages = @;", "192", "768", "stitched"),
     ("pages of a small device", "memory/gpu/stitched_allocator.cc", "kLeastPages = @;", "256", "1024", "stitched"),
@@ -51,6 +54,14 @@ CONSTANTS = [
      "unified"),
     ("unified: tickets to a mark", "memory/unified/completions.h", "kTicketsPerMark = @;", "32", "128", "unified"),
     ("unified: events kept", "memory/unified/completions.h", "kMostEvents = @;", "4", "16", "unified"),
+    ("shares: of a small program", "memory/growth_share.h", "kShares = @,", "16", "64", "pool,unified on vulkan:0"),
+    ("shares: of a large program", "memory/growth_share.h", "kLargeShares = @,", "6", "24", "pool,unified on vulkan:0"),
+    ("shares: where a program is large", "memory/growth_share.h", "kBoundBytes = std::uint64_t{@}", "20", "80",
+     "pool,unified on vulkan:0"),
+    ("shares: growth, at least", "memory/growth_share.h", "kLeastGrowthBytes = std::uint64_t{1} << @;", "18", "20",
+     "pool,unified on vulkan:0"),
+    ("host: classes to the octave, bits", "memory/host/size_classes.h", "SizeClasses<kSmallestClass, @>", "2", "4",
+     "host"),
     ("host: slots linked at once", "memory/host/local_heap.cc", "kBatch = @;", "16", "64", "host"),
     ("host: cached large blocks, bytes", "memory/host/large_cache.h", "kBytes = @;", "1 << 20", "4 << 20", "host"),
     ("host: cached block, at most", "memory/host/large_cache.h", "kLargestBytes = @;", "256 << 10", "1 << 20", "host"),
@@ -70,12 +81,12 @@ def run(command, **options):
 class Build:
     """The objects of a build folder, linked with those that a changed constant makes anew."""
 
-    def __init__(self, build, traces):
+    def __init__(self, build, traces, seed):
         self.build = os.path.abspath(build)
         self.folder = tempfile.mkdtemp(prefix="tenon_constants_")
         shipped = f"{ROOT}/data/traces"
-        self.files = (sorted(f"{shipped}/{name}" for name in os.listdir(shipped) if name.endswith(".csv.zst"))
-                      if traces else programs.write(self.folder))
+        shipped = sorted(f"{shipped}/{name}" for name in os.listdir(shipped) if name.endswith(".csv.zst"))
+        self.files = lambda device: shipped if traces else programs.write(self.folder, seed, device)
         self.command = f"{self.folder}/tenon"
         commands = run(["ninja", "-t", "commands", "tenon"], cwd=self.build).split("\n")
         self.link_line = [line for line in commands if line.startswith(": &&")][-1].split(" && ")[1]
@@ -114,7 +125,7 @@ class Build:
             before = file.read()
         if "@" in pattern:
             left, right = pattern.split("@")
-            old = re.escape(left) + r"[^;/]+?" + re.escape(right)
+            old = re.escape(left) + r"[^;/,>}]+?" + re.escape(right)
             after, count = re.subn(old, left + str(value) + right, before)
         else:
             after, count = before.replace(pattern, str(value)), before.count(pattern)
@@ -140,17 +151,19 @@ class Build:
             check=True, capture_output=True, text=True).stderr
         return int(re.search(r"Collected : (\d+)", out).group(1))
 
-    def figures(self, policies, instructions):
+    def figures(self, users, instructions):
         """By (recording, policy, lag): bytes held at most, driver stall; and instructions by (policy, recording)."""
         held, stall, counts = {}, {}, {}
+        policies, _, device = users.partition(" on ")
+        files = self.files(device)
         for lag in LAGS:
-            out = run([self.command, "replay", *self.files, "--policy", policies, "--lag", lag, "--passes", "0",
+            out = run([self.command, "replay", *files, "--policy", policies, "--lag", lag, "--passes", "0",
                        "--json"])
             for row in json.loads(out):
                 key = row["trace"], row["policy"], lag
                 held[key] = row["reserved_peak_bytes"]
                 stall[key] = row["driver_stall_us"]
-        runs = [(policy, file) for policy in policies.split(",") for file in self.files] if instructions else []
+        runs = [(policy, file) for policy in policies.split(",") for file in files] if instructions else []
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             counts = dict(zip(runs, pool.map(lambda one: self.instructions(*one), runs)))
         return held, stall, counts
@@ -179,8 +192,9 @@ def main():
     parser.add_argument("--only", help="constants whose names begin so, separated by commas")
     parser.add_argument("--no-instructions", action="store_true")
     parser.add_argument("--traces", action="store_true", help="on the shipped traces")
+    parser.add_argument("--seed", type=int, default=20, help="of the programs")
     options = parser.parse_args()
-    build = Build(options.build, options.traces)
+    build = Build(options.build, options.traces, options.seed)
     print("| constant | value | policies | held | driver stall | instructions |")
     print("|---|---|---|---|---|---|", flush=True)
     bases = {}
@@ -194,7 +208,7 @@ def main():
             try:
                 new = build.with_value(path, pattern, value, measure)
             except subprocess.CalledProcessError as error:
-                sys.exit(f"{name} = {value}: {error.cmd[0]} failed\n{error.stderr[-2000:]}")
+                sys.exit(f"{name} = {value}: {error.cmd[0]} failed\n{(error.stderr or '')[-2000:]}")
             print(f"| {name} | {value} | {policies.replace(',', ', ')} | {row(bases[policies], new)} |", flush=True)
     shutil.rmtree(build.folder)
 

@@ -88,10 +88,15 @@ def server(seed):
 PROGRAMS = {"training": training, "random": random_lifetimes, "server": server}
 
 
-def write(folder, seed=20):
+def write(folder, seed, device=""):
+    """One file for each program; `device` goes into a column of its own."""
     paths = []
     for name, program in PROGRAMS.items():
-        paths.append(f"{folder}/{name}.csv")
+        text = program(seed)
+        if device:
+            header, events = text.split("\n", 1)
+            text = f"{header},device\n" + events.replace("\n", f",{device}\n")
+        paths.append(f"{folder}/{name}{device.partition(':')[0]}.csv")
         with open(paths[-1], "w", encoding="utf-8") as file:
-            file.write(program(seed))
+            file.write(text)
     return paths

@@ -11,7 +11,7 @@ namespace tenon {
 //
 //   class   0    1        7     8     9        15    16
 //   bytes  256  512 ... 2048  2304  2560 ... 4096  4608 ...      in units of 256, of 3 bits
-template <std::uint64_t kUnitBytes, int kBits = 3>
+template <std::uint64_t kUnitBytes, int kBits>
 struct SizeClasses {
   static constexpr int kToOctave = 1 << kBits;
 
@@ -28,9 +28,9 @@ struct SizeClasses {
   }
 };
 
-static_assert(SizeClasses<256>::bytes(SizeClasses<256>::of(1)) == 256);
-static_assert(SizeClasses<256>::of(2048) == 7 && SizeClasses<256>::bytes(7) == 2048);
-static_assert(SizeClasses<256>::of(2049) == 8 && SizeClasses<256>::bytes(8) == 2304);
-static_assert(SizeClasses<256>::of(4096) == 15 && SizeClasses<256>::of(4097) == 16);
+static_assert(SizeClasses<256, 3>::bytes(SizeClasses<256, 3>::of(1)) == 256);
+static_assert(SizeClasses<256, 3>::of(2048) == 7 && SizeClasses<256, 3>::bytes(7) == 2048);
+static_assert(SizeClasses<256, 3>::of(2049) == 8 && SizeClasses<256, 3>::bytes(8) == 2304);
+static_assert(SizeClasses<256, 3>::of(4096) == 15 && SizeClasses<256, 3>::of(4097) == 16);
 
 }  // namespace tenon

@@ -8,7 +8,7 @@ namespace tenon::host {
 inline constexpr std::uint64_t kSmallestClass = 64;          // and the alignment of all classes
 inline constexpr std::uint64_t kLargestClass = 64 * 1024;    // larger requests are no small blocks
 
-using BlockClasses = SizeClasses<kSmallestClass>;
+using BlockClasses = SizeClasses<kSmallestClass, 3>;
 inline constexpr int kClasses = BlockClasses::of(kLargestClass) + 1;
 static_assert(BlockClasses::bytes(kClasses - 1) == kLargestClass);
 
