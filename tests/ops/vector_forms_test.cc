@@ -353,6 +353,27 @@ TEST(VectorForms, SixteenBitFloatsConvertAsTheirElementsDo) {
   }
 }
 
+TEST(VectorForms, NumbersBecomeIntegersAsElementsDo) {
+  std::vector<double> numbers;
+  for (int i = 0; i < 1000; ++i) numbers.push_back((i * 7919 % 1000 - 500) * 0.37);
+  int at = 70;  // what no integer holds lies in some stretches
+  for (const double x : {2147483647.0, 2147483648.0, -2147483648.0, -2147483649.0, 1e19, -1e300,
+                         std::numeric_limits<double>::infinity(), std::nan("")})
+    numbers[static_cast<std::size_t>(at += 83)] = x;
+  const Tensor wide = tensor<double>(std::span<const double>(numbers), {1000});
+  const auto check = [&]<typename From, typename To>(const Tensor& t, From, To) {
+    const Tensor got = to(t, dtype_of<To>());
+    for (std::int64_t i = 0; i < 1000; ++i) {
+      const From x = t.const_data_ptr<From>()[i];
+      ASSERT_EQ(got.const_data_ptr<To>()[i], convert_element<To>(x)) << x;
+    }
+  };
+  const Tensor floats = to(wide, DType::kF32);
+  check(wide, double(), std::int32_t()), check(floats, float(), std::int32_t());
+  check(wide, double(), std::int16_t()), check(floats, float(), std::int16_t());
+  check(wide, double(), std::int8_t()), check(floats, float(), std::uint8_t());
+}
+
 TEST(DenseLines, SoftmaxAndRunningSumsKeepTheOrderOfDenseInputs) {
   Generator generator(5);
   for (const DType dtype : {DType::kF32, DType::kF64}) {

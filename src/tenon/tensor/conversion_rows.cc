@@ -24,8 +24,32 @@ constexpr bool kHasVectors =
 constexpr std::int64_t kBlock = 256;
 
 template <typename To, typename From>
-[[gnu::always_inline]] inline void convert(To* to, const From* from, std::int64_t count) {
+[[gnu::always_inline]] inline void convert_each(To* to, const From* from, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = convert_element<To>(from[i]);
+}
+// Numbers to integers of up to 32 bits: by way of int32, which every vector converts to, where all
+// of a stretch fit.
+template <typename To, typename From>
+[[gnu::always_inline]] inline void convert(To* to, const From* from, std::int64_t count) {
+  if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To> && sizeof(To) <= 4 &&
+                !std::is_same_v<To, bool>) {
+    constexpr From kLimit = static_cast<From>(2147483648.0);
+    constexpr std::int64_t kStretch = 64;
+    for (; count > 0; count -= kStretch, to += kStretch, from += kStretch) {
+      const std::int64_t some = std::min(kStretch, count);
+      std::int32_t beyond = 0;  // or NaN
+      for (std::int64_t i = 0; i < some; ++i)
+        beyond |= static_cast<int>(!(from[i] >= -kLimit)) | static_cast<int>(!(from[i] < kLimit));
+      if (beyond != 0) {
+        convert_each(to, from, some);
+        continue;
+      }
+      for (std::int64_t i = 0; i < some; ++i)
+        to[i] = static_cast<To>(static_cast<std::int32_t>(from[i]));
+    }
+  } else {
+    convert_each(to, from, count);
+  }
 }
 
 #if defined(__x86_64__)
@@ -36,7 +60,7 @@ __attribute__((target("avx2"))) void convert_avx2(To* to, const From* from, std:
 template <typename To, typename From>
 __attribute__((target(TENON_AVX512))) void convert_avx512(To* to, const From* from,
                                                           std::int64_t count) {
-  convert(to, from, count);
+  convert_each(to, from, count);  // which has conversions to int64
 }
 #endif
 
