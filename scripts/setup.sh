@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# scripts/setup.sh [LIST]: installs the packages of LIST (packages.txt) that are missing. Does nothing,
-# and needs no root, when all are there.
+# scripts/setup.sh [LIST]: installs the packages of LIST (packages.txt) that are missing. A line `a|b`
+# is the first of the two that the distribution has. Does nothing, and needs no root, when all are
+# there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 list=${1:-packages.txt}
 missing=()
-for package in $(sed 's/#.*//' "$list"); do
-  dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+for entry in $(sed 's/#.*//' "$list"); do
+  for package in ${entry//|/ }; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' && continue 2
+  done
+  missing+=("$entry")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 echo "installing: ${missing[*]}"
@@ -16,4 +20,11 @@ if [ "$(id -u)" -ne 0 ]; then
   sudo=sudo
 fi
 $sudo apt-get update -qq
-$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+packages=()
+for entry in "${missing[@]}"; do
+  for package in ${entry//|/ }; do
+    apt-cache show "$package" >/dev/null 2>&1 && break
+  done
+  packages+=("$package")
+done
+$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"

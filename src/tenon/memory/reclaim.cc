@@ -31,13 +31,10 @@ constexpr auto kPatience = std::chrono::milliseconds(200);
 // Holds `mutex`, or nothing when kPatience has passed. ThreadSanitizer does not know what a timed
 // mutex calls.
 std::unique_lock<std::recursive_mutex> try_for_long(std::recursive_mutex& mutex) {
-  std::unique_lock lock(mutex, std::try_to_lock);
+  std::unique_lock lock(mutex, std::defer_lock);
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   Backoff backoff;
-  while (!lock.owns_lock() && std::chrono::steady_clock::now() < deadline) {
-    backoff.wait();
-    lock.try_lock();
-  }
+  while (!lock.try_lock() && std::chrono::steady_clock::now() < deadline) backoff.wait();
   return lock;
 }
 

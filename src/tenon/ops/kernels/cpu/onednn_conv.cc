@@ -124,14 +124,14 @@ bool is_direct(const Description& chosen) {
   return name.starts_with("jit") || name.starts_with("brg");
 }
 
+constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 using Forward = dnnl::convolution_forward::primitive_desc;
 
 Forward forward(const Shape& s, bool bias, dnnl::prop_kind kind, Tag source, Tag target) {
-  return {{kind, dnnl::algorithm::convolution_direct, s.source_in(source),
-           s.any_filter(s.source_type), bias ? s.bias_desc(s.source_type) : memory::desc(),
-           s.target_in(target), s.stride, s.dilation, s.padding, s.padding_after},
-          with_scratchpad(),
-          cpu_engine()};
+  return describe<dnnl::convolution_forward>(
+      with_scratchpad(), kind, kDirect, s.source_in(source), s.any_filter(s.source_type),
+      bias ? s.bias_desc(s.source_type) : memory::desc(), s.target_in(target), s.stride,
+      s.dilation, s.padding, s.padding_after);
 }
 
 // For itself oneDNN often chooses the order NHWC, whose copies from and to NCHW take longer than
@@ -213,12 +213,9 @@ struct Cut {
   explicit Cut(const memory::desc& blocked) {
     constexpr std::size_t kSmall = 1 << 20;
     constexpr std::int64_t kStretches = 8;
-    const dnnl_blocking_desc_t& layout = blocked.data.format_desc.blocking;
     for (const int dim : {1, 0}) {
-      std::int64_t block = 1;
-      for (int i = 0; i < layout.inner_nblks; ++i)
-        if (layout.inner_idxs[i] == dim) block *= layout.inner_blks[i];
-      const std::int64_t size = blocked.data.dims[dim];
+      const std::int64_t block = block_length(blocked, dim);
+      const std::int64_t size = sizes_of(blocked)[static_cast<std::size_t>(dim)];
       const std::int64_t blocks = (size + block * kStretches - 1) / (block * kStretches);
       dimension = static_cast<std::size_t>(dim);
       length = blocked.get_size() < kSmall ? size : block * blocks;
@@ -238,12 +235,12 @@ struct Filter {
         view(on(operand.wanted, held)) {
     if (!operand.copied()) return;
     const Cut cut(operand.wanted);
-    const std::int64_t size = operand.given.dims()[cut.dimension];
+    const std::int64_t size = sizes_of(operand.given)[cut.dimension];
     parallel_for(0, size, cut.length, [&](std::int64_t begin, std::int64_t end) {
       const OpenMpThreads one(1);
       dnnl::stream stream(cpu_engine());
       const auto stretch = [&](const memory::desc& whole) {
-        memory::dims sizes = whole.dims(), offsets(sizes.size(), 0);
+        memory::dims sizes = sizes_of(whole), offsets(sizes.size(), 0);
         sizes[cut.dimension] = end - begin;
         offsets[cut.dimension] = begin;
         return whole.submemory_desc(sizes, offsets);
@@ -416,11 +413,10 @@ struct ForwardWork {
 // --- The gradient of the input.
 
 dnnl::convolution_backward_data::primitive_desc backward_input(const Shape& s) {
-  return {{dnnl::algorithm::convolution_direct, s.source_in(Tag::any), s.any_filter(s.target_type),
-           s.target_in(Tag::any), s.stride, s.dilation, s.padding, s.padding_after},
-          with_scratchpad(),
-          cpu_engine(),
-          training(s, false)};
+  return describe_gradient<dnnl::convolution_backward_data>(
+      with_scratchpad(), training(s, false), kDirect, s.source_in(Tag::any),
+      s.any_filter(s.target_type), s.target_in(Tag::any), s.stride, s.dilation, s.padding,
+      s.padding_after);
 }
 
 struct InputPlan {
@@ -464,12 +460,10 @@ struct InputWork {
 // --- The gradient of the weight and the bias.
 
 dnnl::convolution_backward_weights::primitive_desc backward_weight(const Shape& s, bool bias) {
-  return {{dnnl::algorithm::convolution_direct, s.source_in(Tag::any), s.any_filter(kF32),
-           bias ? s.bias_desc(kF32) : memory::desc(), s.target_in(Tag::any), s.stride, s.dilation,
-           s.padding, s.padding_after},
-          with_scratchpad(),
-          cpu_engine(),
-          training(s, bias)};
+  return describe_gradient<dnnl::convolution_backward_weights>(
+      with_scratchpad(), training(s, bias), kDirect, s.source_in(Tag::any), s.any_filter(kF32),
+      bias ? s.bias_desc(kF32) : memory::desc(), s.target_in(Tag::any), s.stride, s.dilation,
+      s.padding, s.padding_after);
 }
 
 struct WeightPlan {

@@ -131,10 +131,9 @@ dnnl::matmul::primitive_desc described(const Form& form) {
   const memory::desc a = desc(form.m, form.k, kOperands, form.a_transposed);
   const memory::desc b = desc(form.k, form.n, kOperands, form.b_transposed);
   const memory::desc out = desc(form.m, form.n, form.out, false);
-  if (!form.has_bias) return {{a, b, out}, attributes, cpu_engine()};
-  return {{a, b, memory::desc({1, form.n}, type_of(kOperands), Tag::ab), out},
-          attributes,
-          cpu_engine()};
+  if (!form.has_bias) return describe<dnnl::matmul>(attributes, a, b, out);
+  const memory::desc bias({1, form.n}, type_of(kOperands), Tag::ab);
+  return describe<dnnl::matmul>(attributes, a, b, bias, out);
 }
 
 // The others hold data in the stack pointer (gemm.cc, Note [Signals in generated code]), or are
@@ -183,9 +182,9 @@ namespace {
 void multiply(const Products& p) {
   const OpenMpThreads one(1);
   const DType out = p.is_narrow ? kOperands : DType::kF32;
-  const Product& product = product_of({out, p.count, p.m, p.n, p.k, p.a.transposed,
-                                       p.b.transposed, p.bias != nullptr,
-                                       static_cast<float>(p.beta)});
+  const Form form{out, p.count, p.m, p.n, p.k, p.a.transposed, p.b.transposed, p.bias != nullptr,
+                  static_cast<float>(p.beta)};
+  const Product& product = product_of(form);
   Dense left(kOperands, p.m, p.k, p.a), right(kOperands, p.k, p.n, p.b);
   Dense result(out, p.m, p.n, {p.out, p.out_stride, false});
   thread_local Room memory_of_thread;
