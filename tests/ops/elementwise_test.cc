@@ -224,8 +224,8 @@ void expect_integer_division() {
   std::vector<T> a, b;
   for (const std::int64_t x : edges)
     for (const std::int64_t y : edges)
-      for (const std::int64_t off : {-1, 0, 1}) {
-        a.push_back(static_cast<T>(x + off));
+      for (const std::uint64_t off : {~std::uint64_t{0}, std::uint64_t{0}, std::uint64_t{1}}) {
+        a.push_back(static_cast<T>(static_cast<std::uint64_t>(x) + off));  // wraps
         b.push_back(static_cast<T>(y));
       }
   const auto size = static_cast<std::int64_t>(a.size());
