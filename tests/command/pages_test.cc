@@ -103,7 +103,8 @@ const std::string& help_of(const std::string& name) {
 }
 
 void look_up(const Command& command) {
-  const std::string& all = help_of(command.arguments.substr(0, command.arguments.find(' ')));
+  const std::string name = command.arguments.substr(0, command.arguments.find(' '));
+  const std::string& all = help_of(name);
   EXPECT_FALSE(all.empty()) << command.where << ": there is no tenon " << command.arguments;
   static const std::regex kOption("--[a-z][a-z-]*");
   const std::string& text = command.arguments;

@@ -121,7 +121,7 @@ TEST_P(ShippedSnapshot, KnowsWhoAskedForMost) {
                    [](const auto& a, const auto& b) { return a.second > b.second; });
   ASSERT_GE(frames.size(), expect.size());
   for (std::size_t i = 0; i < expect.size(); ++i) {
-    EXPECT_EQ(snapshot.sites->frame_label(frames[i].first), expect[i][0]);
+    EXPECT_EQ(snapshot.sites->frame_label(frames[i].first), expect[i][0].get<std::string>());
     EXPECT_EQ(frames[i].second, expect[i][1]);
   }
 }
