@@ -3,7 +3,7 @@ SHELL := /bin/bash
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test test-distributed bench-distributed test-python test-array-api fuzz-python test-pytorch test-forecast wheel bench-python bench-forecast test-install package test-package test-aarch64 test-clang test-abi test-swiftshader test-viewer docs demo benchmarks bench cuda-programs bench-cuda check-cuda stress fuzz asan tsan debug clean
+.PHONY: help setup build test test-distributed bench-distributed test-python test-array-api fuzz-python test-pytorch test-forecast wheel bench-python bench-forecast test-install package test-package test-aarch64 test-clang test-distribution test-abi test-swiftshader test-viewer docs demo benchmarks bench cuda-programs bench-cuda check-cuda stress fuzz asan tsan debug clean
 
 help:
 	@echo "make test-install  build other projects against an installed Tenon, and with Tenon inside"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-package  install those packages into a bare Debian 12 tree and use them there (needs root)"
 	@echo "make test-aarch64  cross-compile the allocators for 64-bit ARM, run their tests under qemu"
 	@echo "make test-clang  build all by clang without a warning and test it, memory and lab also over libc++"
+	@echo "make test-distribution SUITE=trixie  build and test in a bare tree of Debian 13, or of Ubuntu 24.04 (noble); needs root"
 	@echo "make test-abi  the C interface and the exported functions against those that abi/ records"
 	@echo "make docs  the reference of the public headers and of Python, in build/docs; fails where a name has no comment"
 	@echo "make test-distributed  training on several processes, over Open MPI and over MPICH (JOBS: compilers at a time)"
@@ -75,6 +76,11 @@ test-package: package
 test-aarch64: setup
 	@scripts/setup.sh packages-aarch64.txt
 	@scripts/test_aarch64.sh
+
+SUITE ?= trixie
+test-distribution:
+	@scripts/setup.sh <(echo debootstrap)
+	@scripts/test_distribution.sh $(SUITE)
 
 test-clang: setup
 	@scripts/setup.sh packages-clang.txt

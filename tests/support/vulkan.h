@@ -29,6 +29,7 @@ inline std::vector<VulkanDriverFile> vulkan_drivers() {
   for (const VulkanDriverFile& each :
        {VulkanDriverFile{"lavapipe", "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"},
         VulkanDriverFile{"lavapipe", "/usr/share/vulkan/icd.d/lvp_icd.aarch64.json"},
+        VulkanDriverFile{"lavapipe", "/usr/share/vulkan/icd.d/lvp_icd.json"},
         VulkanDriverFile{"swiftshader", "/usr/lib/chromium/vk_swiftshader_icd.json"}})
     if (std::filesystem::exists(each.file)) found.push_back(each);
   return found;
