@@ -289,8 +289,8 @@ TEST_F(SavedFolder, ADeepIndexTakesLittleMemory) {
   GTEST_SKIP() << "a sanitizer takes more memory than that";
 #endif
   ASSERT_EQ(start("").status, 0);
-  std::ofstream(index()) << std::string(3 << 20, '[') << std::string(3 << 20, ']');
-  const Outcome run = tenon_command("generate " + path("run"), "ulimit -d 200000;");
+  std::ofstream(index()) << std::string(6 << 20, '[') << std::string(6 << 20, ']');
+  const Outcome run = tenon_command("generate " + path("run"), "ulimit -d 300000;");
   EXPECT_EQ(run.status, 2);
   EXPECT_THAT(run.err, HasSubstr("it is no index"));
 }

@@ -1,4 +1,5 @@
 // tenon train and tenon generate as their users meet them.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -328,8 +329,13 @@ TEST_F(TrainTest, EndsWhereOpenBlasCannotMapABuffer) {
                           path("saved.safetensors");
   int of_blas = 0;
   for (int kib = 180'000; kib <= 420'000; kib += 60'000) {
-    const Outcome outcome = tenon_command(
-        run, "ulimit -v " + std::to_string(kib) + "; TENON_NUM_THREADS=1 timeout -s KILL 60");
+    const auto limited = [&](const std::string& arguments, int seconds) {
+      return tenon_command(arguments, fmt::format("ulimit -v {}; TENON_NUM_THREADS=1 timeout -s "
+                                                  "KILL {}", kib, seconds));
+    };
+    // OpenBLAS 0.3.29 maps one as the program starts, and tries again without end.
+    if (limited("train --help", 20).status == 137) continue;
+    const Outcome outcome = limited(run, 60);
     EXPECT_THAT(outcome.status, ::testing::AnyOf(0, 1, 2)) << kib << ": " << outcome.err;
     const bool blas = outcome.err.find("OpenBLAS") != std::string::npos;
     if (blas) {
