@@ -15,7 +15,7 @@ namespace {
 using testing::Outcome;
 using testing::tenon_command;
 
-// The versions of CLI11 set a default out as `TEXT=5ms` or as `TEXT [5ms]`, and break lines after it.
+// Versions of CLI11 set a default out as `TEXT=5ms` or as `TEXT [5ms]`, and break lines after it.
 std::vector<std::string> words(std::string text) {
   for (char& c : text)
     if (c == '=' || c == '[' || c == ']') c = ' ';
