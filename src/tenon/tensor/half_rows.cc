@@ -100,8 +100,8 @@ __attribute__((target("avx2,f16c"))) void narrow_f16c(Half* to, const float* fro
   count < 8 ? narrow(to, from, count) : narrow_f16c(to + count - 8, from + count - 8, 8);
 }
 
-// Sixteen elements at a time, the last of them under a mask. Every form has one, since the compiler
-// warns of the others.
+// Sixteen elements a vector, two vectors at a time, the rest under masks. Every form has a mask,
+// since the compiler warns of the others.
 constexpr __mmask16 kAllLanes = 0xffff;
 #define TENON_LANES __attribute__((target(TENON_AVX512), always_inline)) inline
 
@@ -128,29 +128,52 @@ TENON_LANES __m256i narrowed_lanes(Half, __m512 x) {
 TENON_LANES __mmask16 first_lanes(std::int64_t count) {
   return count >= 16 ? kAllLanes : static_cast<__mmask16>((1U << count) - 1);
 }
-// NaN of f16, whose digits half.h treats in its own way.
+// Whether either has a NaN of f16, whose digits half.h treats in its own way.
 template <typename T>
-TENON_LANES bool is_special(__m512 x) {
-  return std::is_same_v<T, Half> && _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) != 0;
+TENON_LANES bool are_special(__m512 x, __m512 y) {
+  return std::is_same_v<T, Half> && _mm512_cmp_ps_mask(x, y, _CMP_UNORD_Q) != 0;
 }
 
 template <typename T>
 __attribute__((target(TENON_AVX512))) void widen_avx512(float* to, const T* from,
                                                         std::int64_t count) {
-  for (std::int64_t i = 0; i < count; i += 16) {
+  std::int64_t i = 0;
+  for (; i + 32 <= count; i += 32) {
+    const auto* bits = reinterpret_cast<const __m256i*>(from + i);
+    const __m512 x = widened_lanes(T(), _mm256_loadu_si256(bits));
+    const __m512 y = widened_lanes(T(), _mm256_loadu_si256(bits + 1));
+    if (are_special<T>(x, y)) {
+      widen(to + i, from + i, 32);
+      continue;
+    }
+    _mm512_storeu_ps(to + i, x);
+    _mm512_storeu_ps(to + i + 16, y);
+  }
+  for (; i < count; i += 16) {
     const __mmask16 lanes = first_lanes(count - i);
     const __m512 x = widened_lanes(T(), _mm256_maskz_loadu_epi16(lanes, from + i));
-    is_special<T>(x) ? widen(to + i, from + i, std::min<std::int64_t>(16, count - i))
+    are_special<T>(x, x) ? widen(to + i, from + i, std::min<std::int64_t>(16, count - i))
                      : _mm512_mask_storeu_ps(to + i, lanes, x);
   }
 }
 template <typename T>
 __attribute__((target(TENON_AVX512))) void narrow_avx512(T* to, const float* from,
                                                          std::int64_t count) {
-  for (std::int64_t i = 0; i < count; i += 16) {
+  std::int64_t i = 0;
+  for (; i + 32 <= count; i += 32) {
+    const __m512 x = _mm512_loadu_ps(from + i), y = _mm512_loadu_ps(from + i + 16);
+    if (are_special<T>(x, y)) {
+      narrow(to + i, from + i, 32);
+      continue;
+    }
+    auto* const bits = reinterpret_cast<__m256i*>(to + i);
+    _mm256_storeu_si256(bits, narrowed_lanes(T(), x));
+    _mm256_storeu_si256(bits + 1, narrowed_lanes(T(), y));
+  }
+  for (; i < count; i += 16) {
     const __mmask16 lanes = first_lanes(count - i);
     const __m512 x = _mm512_maskz_loadu_ps(lanes, from + i);
-    is_special<T>(x) ? narrow(to + i, from + i, std::min<std::int64_t>(16, count - i))
+    are_special<T>(x, x) ? narrow(to + i, from + i, std::min<std::int64_t>(16, count - i))
                      : _mm256_mask_storeu_epi16(to + i, lanes, narrowed_lanes(T(), x));
   }
 }
