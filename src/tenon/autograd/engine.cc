@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
 
 #include "tenon/autograd/accumulator.h"
 #include "tenon/autograd/anomaly.h"

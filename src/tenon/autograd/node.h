@@ -71,7 +71,7 @@ class Node : public IntrusiveTarget {
   // order. By default it differentiates `backward`, which is linear in the gradient:
   // J t = d/du <J' u, t> for any u.
   virtual Tensor tangent(std::span<const Tensor> tangents, const Tensor& result);
-  // Lets go of what was saved. Called when no other thread reads it any more.
+  // Releases what was saved. Called once no other thread reads it.
   virtual void release_saved() {}
   virtual bool is_accumulator() const { return false; }
   // Note [Results made again] in saved_tensor.h. How many passes over memory recompute() takes.
@@ -176,7 +176,8 @@ class Node : public IntrusiveTarget {
   void set_output_count(std::size_t count) { output_count_ = static_cast<std::uint32_t>(count); }
 
  private:
-  // True once, when nobody needs what was saved any more.
+  // Whether the caller has to release what was saved: true at most once, after the last recipe that
+  // needs it. Requires: the lock is held.
   bool may_release() {
     return recipes_ == 0 && saved_is_over_ && !std::exchange(is_released_, true);
   }

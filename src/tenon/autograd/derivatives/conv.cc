@@ -1,4 +1,3 @@
-#include <mutex>
 
 #include "tenon/autograd/derivatives/direct.h"
 #include "tenon/autograd/derivatives/formulas.h"

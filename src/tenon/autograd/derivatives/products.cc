@@ -1,4 +1,3 @@
-#include <mutex>
 
 #include "tenon/autograd/derivatives/formulas.h"
 #include "tenon/autograd/derivatives/install.h"
