@@ -23,7 +23,7 @@ $sudo apt-get update -qq
 packages=()
 for entry in "${missing[@]}"; do
   for package in ${entry//|/ }; do
-    apt-cache show "$package" >/dev/null 2>&1 && break
+    [ -n "$(apt-cache show "$package" 2>/dev/null)" ] && break
   done
   packages+=("$package")
 done
