@@ -103,6 +103,8 @@ class BestFitHeap {
   // After this the next `cuts` cuts, and as many changes of backing, allocate nothing. Throws
   // std::bad_alloc; then nothing has changed.
   [[gnu::cold]] void reserve_cuts(std::size_t cuts);
+  // Whether the next cut allocates nothing.
+  bool can_cut() const { return !slab_.is_full(); }
 
   // --- Pages. A free block changes its backing as a whole (cut it first) and merges with
   // neighbours that are then alike; returns the result.
@@ -162,7 +164,7 @@ class BestFitHeap {
 // shrinks or gets another first byte keeps its place in the index where it can.
 
 inline Block* BestFitHeap::make_block() {
-  if (slab_.is_full()) [[unlikely]] reserve_blocks();
+  if (!can_cut()) [[unlikely]] reserve_blocks();
   return slab_.create();
 }
 

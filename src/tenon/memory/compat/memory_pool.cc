@@ -50,6 +50,10 @@ void* MemoryPool::allocate(std::size_t size_bytes) {
 
 void* MemoryPool::place(std::uint64_t rounded) {
   const std::lock_guard lock(lock_);
+  if (!heap_.can_cut()) [[unlikely]] {
+    const LongLock::Stay stay(lock_);
+    heap_.reserve_cuts(1);
+  }
   Block* block = heap_.place(rounded, 1, kMinBlockBytes);
   if (block == nullptr) return nullptr;
   void* data = reinterpret_cast<void*>(block->offset);
@@ -117,6 +121,7 @@ void MemoryPool::add_chunk(std::uint64_t size_bytes) {
     begin = align_up(address_of(memory.get()), alignment_);
   }
   const std::lock_guard lock(lock_);
+  const LongLock::Stay stay(lock_);
   reserve_more(chunks_);
   Block* extent = heap_.add_extent(begin, size_bytes);
   chunks_.push_back({std::move(memory), extent});
