@@ -11,6 +11,7 @@
 #include "ops/reference.h"
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
+#include "tenon/ops/into.h"
 #include "tenon/ops/operators.h"
 #include "tenon/tensor/indexing.h"
 
@@ -350,6 +351,113 @@ TEST(VectorForms, SixteenBitFloatsConvertAsTheirElementsDo) {
     check(some(brains), DType::kF32, [](BFloat16 x) { return static_cast<float>(x); });
     check(some(floats), DType::kF16, [](float x) { return Half(x); });
     check(some(floats), DType::kBF16, [](float x) { return BFloat16(x); });
+  }
+}
+
+// What `run` gives of 16-bit floats, bit by bit: the result in f32 of the same values, rounded. Of
+// two NaN the compiler chooses whose sign stays.
+template <class F>
+void expect_rounded_once(const char* name, const F& run, std::initializer_list<Tensor> in) {
+  std::vector<Tensor> halves(in), floats;
+  const DType dtype = halves[0].dtype();
+  for (const Tensor& t : halves) floats.push_back(to(t, DType::kF32));
+  const Tensor got = contiguous(run(halves)).view_dtype(DType::kI16);
+  const Tensor wanted = contiguous(to(run(floats), dtype)).view_dtype(DType::kI16);
+  ASSERT_EQ(got.sizes().to_vector(), wanted.sizes().to_vector()) << name;
+  const int nan = dtype == DType::kF16 ? 0x7e00 : 0x7fc0;
+  const auto bits = [&](const Tensor& t, std::int64_t i) {
+    const int all = t.const_data_ptr<std::int16_t>()[i];
+    return (all & 0x7fff) == nan ? nan : all;
+  };
+  for (std::int64_t i = 0; i < got.numel(); ++i)
+    ASSERT_EQ(bits(got, i), bits(wanted, i))
+        << name << " of " << dtype_name(dtype) << ", element " << i << " of " << got.numel();
+}
+
+using HalfCase = std::pair<const char*, Tensor (*)(const std::vector<Tensor>&)>;
+constexpr HalfCase kUnaryHalves[] = {
+    {"square", [](const auto& t) { return ops::square(t[0]); }},
+    {"relu", [](const auto& t) { return ops::relu(t[0]); }},
+    {"clamp", [](const auto& t) { return ops::clamp(t[0], -0.3, 0.7); }},
+    {"floor", [](const auto& t) { return ops::floor(t[0]); }},
+    {"ceil", [](const auto& t) { return ops::ceil(t[0]); }},
+    {"round", [](const auto& t) { return ops::round(t[0]); }},
+    {"trunc", [](const auto& t) { return ops::trunc(t[0]); }},
+    {"sqrt", [](const auto& t) { return ops::sqrt(t[0]); }},
+    {"rsqrt", [](const auto& t) { return ops::rsqrt(t[0]); }},
+    {"reciprocal", [](const auto& t) { return ops::reciprocal(t[0]); }},
+    {"leaky_relu", [](const auto& t) { return ops::leaky_relu(t[0], 0.3); }},
+    {"hardtanh", [](const auto& t) { return ops::hardtanh(t[0]); }},
+    {"hardsigmoid", [](const auto& t) { return ops::hardsigmoid(t[0]); }},
+    {"hardswish", [](const auto& t) { return ops::hardswish(t[0]); }},
+    {"pow 2", [](const auto& t) { return ops::pow(t[0], 2); }},
+    {"pow 3", [](const auto& t) { return ops::pow(t[0], 3); }},
+    {"pow -1", [](const auto& t) { return ops::pow(t[0], -1); }},
+    {"pow 1/2", [](const auto& t) { return ops::pow(t[0], 0.5); }},
+    {"x + 1/3", [](const auto& t) { return ops::add(t[0], 1.0 / 3); }},
+    {"x / 1.7", [](const auto& t) { return ops::div(t[0], 1.7); }},
+    {"1.7 - x", [](const auto& t) { return ops::sub(1.7, t[0]); }},
+    {"0.1 / x", [](const auto& t) { return ops::div(0.1, t[0]); }},
+};
+constexpr HalfCase kBinaryHalves[] = {
+    {"add", [](const auto& t) { return ops::add(t[0], t[1]); }},
+    {"sub", [](const auto& t) { return ops::sub(t[0], t[1]); }},
+    {"mul", [](const auto& t) { return ops::mul(t[0], t[1]); }},
+    {"div", [](const auto& t) { return ops::div(t[0], t[1]); }},
+    {"maximum", [](const auto& t) { return ops::maximum(t[0], t[1]); }},
+    {"minimum", [](const auto& t) { return ops::minimum(t[0], t[1]); }},
+    {"pow", [](const auto& t) { return ops::pow(t[0], t[1]); }},
+    {"lt", [](const auto& t) { return to(ops::lt(t[0], t[1]), t[0].dtype()); }},
+};
+
+TEST(VectorForms, SixteenBitFloatsAreRoundedOnceFromF32) {
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    const Tensor every = to(arange(0, 65536, 1, DType::kI32), DType::kI16).view_dtype(dtype);
+    const Tensor mixed = ops::roll(every, {20011}, {0});
+    const auto strided = [&](std::int64_t rows, std::int64_t columns, std::int64_t offset) {
+      return every.as_strided({rows, columns}, {977, 3}, offset);
+    };
+    for (const auto& [name, run] : kUnaryHalves) {
+      expect_rounded_once(name, run, {every});
+      for (std::int64_t n = 1; n < 70; ++n)
+        expect_rounded_once(name, run, {every.slice(0, n, 2 * n)});
+      expect_rounded_once(name, run, {strided(40, 5, 11)});
+      expect_rounded_once(name, run, {strided(5, 90, 11)});
+      expect_rounded_once(name, run, {every.view({256, 256}).t()});
+      expect_rounded_once(name, run, {every.slice(0, 0, 1).expand({3, 4})});
+      expect_rounded_once(name, run, {every.slice(0, 0, 0)});
+    }
+    for (const auto& [name, run] : kBinaryHalves) {
+      expect_rounded_once(name, run, {every, mixed});
+      const Tensor table = every.view({256, 256}), other = mixed.view({256, 256});
+      expect_rounded_once(name, run, {table, other.t()});
+      expect_rounded_once(name, run, {table.slice(1, 0, 7), other.slice(1, 5, 6)});
+      expect_rounded_once(name, run, {table.slice(1, 5, 6), other.slice(1, 9, 131)});
+      expect_rounded_once(name, run, {table, other.slice(1, 5, 6)});
+      expect_rounded_once(name, run, {table.slice(0, 5, 6), other});
+      expect_rounded_once(name, run, {strided(40, 5, 11), table.slice(0, 7, 47).slice(1, 0, 5)});
+      expect_rounded_once(name, run, {table, mixed.slice(0, 300, 301).view({1, 1})});
+    }
+  }
+}
+
+// A number beside 16-bit floats has f32's digits, whatever the layout of the others.
+TEST(VectorForms, ANumberBesideSixteenBitFloatsIsNotRounded) {
+  const double third = 1.0 / 3;
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    const Tensor x = to(linspace(-3, 3, 4000, DType::kF32), dtype);
+    const Tensor layouts[] = {x, x.view({40, 100}).t(), x.view({40, 100}).slice(1, 3, 8),
+                              x.view({40, 100}).slice(1, 0, 99, 2), x.slice(0, 5, 6),
+                              x.slice(0, 5, 6).expand({7, 9})};
+    for (const Tensor& t : layouts) {
+      const Tensor wide = to(t, DType::kF32);
+      EXPECT_EQ(values(ops::mul(t, third)), values(to(ops::mul(wide, third), dtype)));
+      EXPECT_EQ(values(ops::div(third, t)), values(to(ops::div(third, wide), dtype)));
+      Tensor out = zeros({t.dim() == 1 ? 1 : 2 * t.size(0), t.size(-1)}, dtype);
+      out = t.dim() == 1 ? out[0] : out.slice(0, 0, 2 * t.size(0), 2);
+      ops::into(out, ops::op::sub, t, scalar_tensor(third, DType::kF64));
+      EXPECT_EQ(values(out), values(to(ops::sub(wide, third), dtype)));
+    }
   }
 }
 

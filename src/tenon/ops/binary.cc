@@ -7,6 +7,7 @@
 #include "tenon/ops/elementwise.h"
 #include "tenon/ops/kernels/cpu/blocks.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/geometry.h"
 #include "tenon/tensor/half_rows.h"
 #include "tenon/tensor/promotion.h"
 
@@ -43,20 +44,40 @@ BlockFunction shared_power(const Tensor& exponent, DType compute) {
   return cpu::power_block(exponent.item<double>(), compute);
 }
 
-ElementwisePlan plan_for(Binary kind, const BinaryDtypes& dtypes, const Tensor& b) {
+// Whether both are on the host and of the result's 16-bit floats, or one is and the other a number
+// for all of its elements.
+bool are_halves(const BinaryDtypes& dtypes, const Tensor& a, const Tensor& b, Device device) {
+  if (compute_dtype(dtypes.result) == dtypes.result || device != Device{}) return false;
+  const auto is_single = [](const Tensor& x, const Tensor& others) {
+    return x.numel() == 1 && others.numel() > 1 &&
+           is_surely_non_overlapping(others.sizes(), others.strides());
+  };
+  const bool is_first = a.dtype() == dtypes.result, is_second = b.dtype() == dtypes.result;
+  if (is_first && is_second) return true;
+  return is_first ? is_single(b, a) : is_second && is_single(a, b);
+}
+
+// False where the operator does not exist for operands of `dtype`.
+bool take_functions(ElementwisePlan& plan, Binary kind, DType dtype, const Tensor& b) {
+  if (kind == Binary::kPow) plan.function = shared_power(b, dtype);
+  plan.input_count = plan.function == nullptr ? 2 : 1;  // the function knows a shared exponent
+  if (plan.function == nullptr) plan.function = cpu::binary_block(kind, dtype);
+  plan.single = cpu::binary_singles(kind, dtype);
+  plan.input_dtypes = {dtype, dtype};
+  return plan.function != nullptr;
+}
+
+ElementwisePlan plan_for(Binary kind, const BinaryDtypes& dtypes, const Tensor& a, const Tensor& b,
+                         Device device) {
   ElementwisePlan plan;
-  if (kind == Binary::kPow) plan.function = shared_power(b, dtypes.compute);
-  if (plan.function == nullptr) plan.function = cpu::binary_block(kind, dtypes.compute);
-  if (plan.function == nullptr)
-    throw InvalidArgument(
-        fmt::format("{}: not defined for {}", binary_name(kind), dtype_name(dtypes.compute)));
-  plan.single = cpu::binary_singles(kind, dtypes.compute);
   plan.name = binary_name(kind);
   plan.on_device = static_cast<DeviceFunction>(kind);
-  plan.input_count = 2;
-  plan.input_dtypes = {dtypes.compute, dtypes.compute};
+  plan.result_dtype = dtypes.result;
+  if (are_halves(dtypes, a, b, device) && take_functions(plan, kind, dtypes.result, b)) return plan;
   plan.result_dtype = dtypes.kernel;
-  return plan;
+  if (take_functions(plan, kind, dtypes.compute, b)) return plan;
+  throw InvalidArgument(
+      fmt::format("{}: not defined for {}", plan.name, dtype_name(dtypes.compute)));
 }
 
 }  // namespace
@@ -73,7 +94,7 @@ const char* binary_name(Binary kind) {
 Tensor detail::binary(Binary kind, const Tensor& a, const Tensor& b) {
   const Device device = device_to_offer(binary_name(kind), {&a, &b});
   const BinaryDtypes dtypes = dtypes_for(kind, a, b);
-  const ElementwisePlan plan = plan_for(kind, dtypes, b);
+  const ElementwisePlan plan = plan_for(kind, dtypes, a, b, device);
   // The common case: two of one shape.
   Tensor out = a.sizes() == b.sizes()
                    ? elementwise_result(a.sizes(), dtypes.result, device, {&a, &b})
@@ -99,7 +120,7 @@ const Tensor& detail::binary_into(Binary kind, const Tensor& out, const Tensor& 
   const char* name = binary_name(kind);
   const Device device = device_to_offer(name, {&a, &b});
   const BinaryDtypes dtypes = dtypes_for(kind, a, b);
-  const ElementwisePlan plan = plan_for(kind, dtypes, b);
+  const ElementwisePlan plan = plan_for(kind, dtypes, a, b, device);
   check_out(name, out, broadcast_sizes(a.sizes(), b.sizes(), name), dtypes.result, device);
   out.impl()->bump_version();
   run_elementwise(plan, out, {&a, &b});

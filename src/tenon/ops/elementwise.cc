@@ -37,6 +37,9 @@ class RowRunner {
       block_item_[i] = static_cast<std::int64_t>(item_size(plan.input_dtypes[i]));
       direct_[i] = inputs[i]->dtype() == plan.input_dtypes[i];
     }
+    for (std::size_t i = 0; i < 2 && plan.single[i] != nullptr; ++i)
+      load_single_[i] =
+          tenon::detail::conversion_row(compute_dtype(plan.input_dtypes[i]), inputs[i]->dtype());
     result_item_ = static_cast<std::int64_t>(item_size(plan.result_dtype));
     std::int64_t widest = result_item_;
     for (std::size_t i = 0; i < plan.input_count; ++i) widest = std::max(widest, block_item_[i]);
@@ -62,8 +65,13 @@ class RowRunner {
         blocks == 1 ? length : std::min(most, ((length + blocks - 1) / blocks + 63) / 64 * 64);
     for (std::size_t i = 0; i < plan_.input_count; ++i)
       if (strides[i + 1] == 0) {  // one element for the whole row
-        load(i, buffers[i], data[i + 1], 0, i == single ? 1 : std::min(length, step));
         in[i] = buffers[i];
+        if (i == single) {
+          char* pair[2] = {buffers[i], data[i + 1]};
+          load_single_[i](pair, strides, 1);
+        } else {
+          load(i, buffers[i], data[i + 1], 0, std::min(length, step));
+        }
       }
     for (std::int64_t at = 0; at < length; at += step) {
       const std::int64_t count = std::min(step, length - at);
@@ -106,6 +114,7 @@ class RowRunner {
   const ElementwisePlan& plan_;
   RowFunction store_;
   std::array<RowFunction, kMaxInputs> load_;
+  std::array<RowFunction, 2> load_single_;
   std::array<std::int64_t, kMaxInputs> item_, block_item_;
   std::array<bool, kMaxInputs> direct_;
   std::int64_t out_item_, result_item_;

@@ -22,7 +22,8 @@ inline constexpr std::size_t kMaxInputs = 4;
 struct ElementwisePlan {
   BlockFunction function = nullptr;
   // The same where the first (the second) of two inputs is one element for the whole block, which
-  // such a form takes first; null where there is none, and the element is repeated.
+  // such a form takes first and in the dtype's compute_dtype; null where there is none, and the
+  // element is repeated.
   std::array<BlockFunction, 2> single{};
   std::size_t input_count = 0;
   std::array<DType, kMaxInputs> input_dtypes{};  // as the function wants them

@@ -83,6 +83,10 @@ class PanelRunner {
                            : tenon::detail::conversion_row(wanted, own);
       o.dense = loop.row_stride(i) == o.item &&
                 loop.stride_at(1, i) == loop.row_length() * o.item;
+      if (i == 0 || i > 2 || plan.single[i - 1] == nullptr) continue;
+      if (loop.row_stride(i) != 0 || loop.stride_at(1, i) != 0) continue;
+      single_ = i;
+      load_single_ = tenon::detail::conversion_row(compute_dtype(wanted), own);
     }
   }
 
@@ -95,7 +99,8 @@ class PanelRunner {
   }
 
   // Whether panels are worth more than their rows: short rows, or several that need no gathering
-  // but of a row that they share, or for which copying is less than calls for each.
+  // but of a row that they share, or for which copying is less than calls for each. Not where each
+  // row has an element of its own that a form takes as it is.
   bool is_worth_it() const {
     if (loop_.row_length() <= kLongest) return true;
     for (std::size_t i = 0; i <= plan_.input_count; ++i) {
@@ -104,6 +109,7 @@ class PanelRunner {
       const bool is_copied =
           (step == o.item || step == 0) && loop_.row_length() * o.item <= kLongestBytes;
       const bool is_shared = i > 0 && loop_.stride_at(1, i) == 0;
+      if (step == 0 && !is_shared && i > 0 && i < 3 && plan_.single[i - 1] != nullptr) return false;
       if (!o.dense && !is_copied && !is_shared) return false;
     }
     return most_rows() >= 2;
@@ -114,11 +120,20 @@ class PanelRunner {
     const std::int64_t count = rows * loop_.row_length();
     const void* in[kMaxInputs] = {};
     for (std::size_t i = 1; i <= plan_.input_count; ++i)
-      in[i - 1] = block(i, panel(i, data[i], rows), buffers);
+      if (i != single_) in[i - 1] = block(i, panel(i, data[i], rows), buffers);
+    alignas(16) char one[16];
+    if (single_ != 0) {
+      char* pair[2] = {one, const_cast<char*>(data[single_])};
+      const std::int64_t steps[2] = {};
+      load_single_(pair, steps, 1);
+      in[1] = in[2 - single_];
+      in[0] = one;
+    }
     char* const out = const_cast<char*>(data[0]);
     const Operand& o = operands_[0];
     char* const computed = o.dense && o.convert == nullptr ? out : buffers.blocks[0];
-    plan_.function(computed, in, count, plan_.numbers);
+    const BlockFunction function = single_ == 0 ? plan_.function : plan_.single[single_ - 1];
+    function(computed, in, count, plan_.numbers);
     if (computed == out) return;
     char* const own = o.dense ? out : o.convert != nullptr ? buffers.own : computed;
     if (o.convert != nullptr) convert(o, own, o.item, computed, o.block_item, count);
@@ -164,6 +179,8 @@ class PanelRunner {
   const ElementwisePlan& plan_;
   const StridedLoop& loop_;
   std::array<Operand, kMaxInputs + 1> operands_;
+  std::size_t single_ = 0;  // the operand that is one element for all rows; 0 where there is none
+  tenon::detail::RowFunction load_single_ = nullptr;
 };
 
 }  // namespace

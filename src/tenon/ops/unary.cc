@@ -22,15 +22,18 @@ struct UnaryDtypes {
   DType compute, kernel, result;
 };
 
-constexpr bool changes_sign(Unary kind, DType dtype) {
-  return (kind == Unary::kNeg || kind == Unary::kAbs) && compute_dtype(dtype) != dtype;
+// Whether 16-bit floats need no conversion: of a change of sign nowhere, on the host of others too.
+bool are_halves(Unary kind, DType dtype, Device device) {
+  if (compute_dtype(dtype) == dtype || gives_bool(kind)) return false;
+  if (kind == Unary::kNeg || kind == Unary::kAbs) return true;
+  return device == Device{} && cpu::unary_block(kind, dtype) != nullptr;
 }
 
-UnaryDtypes dtypes_for(Unary kind, const Tensor& a) {
+UnaryDtypes dtypes_for(Unary kind, const Tensor& a, Device device) {
   DType dtype = a.dtype();
   if (kind == Unary::kLogicalNot) return {DType::kBool, DType::kBool, DType::kBool};
   if (needs_floating(kind) && !is_floating(dtype) && !is_complex(dtype)) dtype = default_dtype();
-  if (changes_sign(kind, dtype)) return {dtype, dtype, dtype};
+  if (are_halves(kind, dtype, device)) return {dtype, dtype, dtype};
   const DType compute = compute_dtype(dtype);
   if (gives_bool(kind)) return {compute, DType::kBool, DType::kBool};
   if (kind == Unary::kAbs && is_complex(dtype)) {
@@ -73,7 +76,7 @@ const char* unary_name(Unary kind) {
 
 Tensor detail::unary(Unary kind, const Tensor& a, const UnaryNumbers& numbers) {
   const Device device = device_to_offer(unary_name(kind), {&a});
-  const UnaryDtypes dtypes = dtypes_for(kind, a);
+  const UnaryDtypes dtypes = dtypes_for(kind, a, device);
   const double plain[2] = {numbers.first, numbers.second};
   const ElementwisePlan plan = plan_for(kind, dtypes, plain);
   Tensor out = elementwise_result(a.sizes(), dtypes.result, device, {&a});
@@ -84,7 +87,7 @@ Tensor detail::unary(Unary kind, const Tensor& a, const UnaryNumbers& numbers) {
 const Tensor& detail::unary_into(Unary kind, const Tensor& out, const Tensor& a,
                                  const UnaryNumbers& numbers) {
   const Device device = device_to_offer(unary_name(kind), {&a});
-  const UnaryDtypes dtypes = dtypes_for(kind, a);
+  const UnaryDtypes dtypes = dtypes_for(kind, a, device);
   const double plain[2] = {numbers.first, numbers.second};
   const ElementwisePlan plan = plan_for(kind, dtypes, plain);
   check_out(unary_name(kind), out, a.sizes(), dtypes.result, device);

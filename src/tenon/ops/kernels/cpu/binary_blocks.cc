@@ -7,6 +7,7 @@
 // clang-format off
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "tenon/ops/kernels/cpu/half_loop-inl.h"
 // clang-format on
 
 #include <algorithm>
@@ -288,13 +289,29 @@ void run_single(void* out, const void* const* in, std::int64_t count, const doub
 
 enum class Form { kPairs, kFirstSingle, kSecondSingle };
 
+// Of 16-bit floats. One element for all is f32: a number need not be one of theirs.
+template <typename Op, typename T, Form kForm>
+void run_half(void* out, const void* const* in, std::int64_t count, const double*) {
+  if constexpr (kForm == Form::kPairs)
+    return each_half<T, 2>(static_cast<T*>(out), in, count, [](const auto& x, std::size_t i) {
+      return Op::apply(x[0][i], x[1][i]);
+    });
+  const float one = *static_cast<const float*>(in[0]);
+  each_half<T, 1>(static_cast<T*>(out), in + 1, count, [=](const auto& x, std::size_t i) {
+    return kForm == Form::kFirstSingle ? Op::apply(one, x[0][i]) : Op::apply(x[0][i], one);
+  });
+}
+
+template <typename Op>
+inline constexpr bool kCompares =
+    std::is_same_v<Op, Eq> || std::is_same_v<Op, Ne> || std::is_same_v<Op, Lt> ||
+    std::is_same_v<Op, Le> || std::is_same_v<Op, Gt> || std::is_same_v<Op, Ge>;
 // What costs so little that repeating an element would show.
 template <typename Op>
 inline constexpr bool kIsCheap =
     std::is_same_v<Op, Add> || std::is_same_v<Op, Sub> || std::is_same_v<Op, Mul> ||
     std::is_same_v<Op, Div> || std::is_same_v<Op, Maximum> || std::is_same_v<Op, Minimum> ||
-    std::is_same_v<Op, Eq> || std::is_same_v<Op, Ne> || std::is_same_v<Op, Lt> ||
-    std::is_same_v<Op, Le> || std::is_same_v<Op, Gt> || std::is_same_v<Op, Ge>;
+    kCompares<Op>;
 
 // Of these no other operator gives the same of (b, a).
 template <typename Op>
@@ -319,6 +336,16 @@ BlockFunction in_form(Form form) {
   return nullptr;
 }
 
+template <typename Op, typename T>
+BlockFunction half_form(Form form) {
+  if constexpr (kHasHalfLoops && kIsCheap<Op> && !kCompares<Op>) {
+    if (form == Form::kPairs) return &run_half<Op, T, Form::kPairs>;
+    if (form == Form::kSecondSingle) return &run_half<Op, T, Form::kSecondSingle>;
+    if constexpr (kHasOrder<Op>) return &run_half<Op, T, Form::kFirstSingle>;
+  }
+  return nullptr;
+}
+
 template <typename Op>
 BlockFunction block_for(DType compute, Form form) {
   switch (compute) {
@@ -335,6 +362,10 @@ BlockFunction block_for(DType compute, Form form) {
     TENON_CASE(kC64, Complex64)
     TENON_CASE(kC128, Complex128)
 #undef TENON_CASE
+    case DType::kF16:
+      return half_form<Op, Half>(form);
+    case DType::kBF16:
+      return half_form<Op, BFloat16>(form);
     default:
       return nullptr;
   }
@@ -343,23 +374,32 @@ BlockFunction block_for(DType compute, Form form) {
 // x to a power that is the same for all: what programs take powers of most, without logarithms.
 // Each product rounds once, as x * x * x would.
 template <int n, typename T>
+T power(T x) {
+  const T product = n == 1 || n == -1 ? x : n == 3 ? x * x * x : x * x;
+  return n > 0 ? product : 1 / product;
+}
+template <int n, typename T>
 void run_power(void* out, const void* const* in, std::int64_t count, const double*) {
   auto* result = static_cast<T*>(out);
-  const auto* a = static_cast<const T*>(in[0]);
+  if constexpr (kIsHalf<T>) {
+    each_half<T, 1>(result, in, count,
+                    [](const auto& x, std::size_t i) { return power<n>(x[0][i]); });
+  } else {
+    const auto* a = static_cast<const T*>(in[0]);
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i) {
-    const T x = a[i];
-    const T power = n == 1 || n == -1 ? x : n == 3 ? x * x * x : x * x;
-    result[i] = n > 0 ? power : 1 / power;
+    for (std::int64_t i = 0; i < count; ++i) result[i] = power<n>(a[i]);
   }
 }
 template <typename T>
 BlockFunction power_for(double exponent) {
-  if (exponent == 2) return &run_power<2, T>;
-  if (exponent == 3) return &run_power<3, T>;
-  if (exponent == 1) return &run_power<1, T>;
-  if (exponent == -1) return &run_power<-1, T>;
-  return exponent == -2 ? &run_power<-2, T> : nullptr;
+  if constexpr (!kIsHalf<T> || kHasHalfLoops) {
+    if (exponent == 2) return &run_power<2, T>;
+    if (exponent == 3) return &run_power<3, T>;
+    if (exponent == 1) return &run_power<1, T>;
+    if (exponent == -1) return &run_power<-1, T>;
+    if (exponent == -2) return &run_power<-2, T>;
+  }
+  return nullptr;
 }
 
 // What gives the same bits of bytes 0 and 1 as `kind` of truths; nothing where that does not exist.
@@ -477,8 +517,18 @@ BlockFunction shared_form(Binary kind, DType compute, Form form) {
 }  // namespace
 
 BlockFunction power_block(double exponent, DType compute) {
-  if (compute == DType::kF32) return power_for<float>(exponent);
-  return compute == DType::kF64 ? power_for<double>(exponent) : nullptr;
+  switch (compute) {
+    case DType::kF32:
+      return power_for<float>(exponent);
+    case DType::kF64:
+      return power_for<double>(exponent);
+    case DType::kF16:
+      return power_for<Half>(exponent);
+    case DType::kBF16:
+      return power_for<BFloat16>(exponent);
+    default:
+      return nullptr;
+  }
 }
 
 BlockFunction binary_block(Binary kind, DType compute) {
@@ -505,7 +555,8 @@ std::array<BlockFunction, 2> cpu::binary_singles(Binary kind, DType compute) {
 }
 
 BlockFunction cpu::power_block(double exponent, DType compute) {
-  if (exponent == 0.5) return unary_simd(Unary::kSqrt, compute);
+  if (exponent == 0.5)
+    return is_floating(compute) ? unary_block(Unary::kSqrt, compute) : nullptr;
   return HWY_DYNAMIC_DISPATCH(power_block)(exponent, compute);
 }
 

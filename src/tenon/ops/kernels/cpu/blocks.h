@@ -7,16 +7,16 @@
 
 namespace tenon::ops::cpu {
 
-// The function for operands of `compute` (never a 16-bit float), or null where the operator does
-// not exist for that dtype. Chosen at run time among the instruction sets it was compiled for.
+// The function for operands of `compute`, or null where the operator does not exist for that dtype.
+// Chosen at run time among the instruction sets it was compiled for. Of 16-bit floats there are
+// only functions of what costs little, on some machines; others are computed in f32.
 BlockFunction binary_block(Binary kind, DType compute);
-// The same where the first, or the second, operand is one element for all, which comes first: of
-// what costs little, and null for others.
+// The same where the first, or the second, operand is one element for all, which comes first and is
+// f32 for 16-bit floats: of what costs little, and null for others.
 std::array<BlockFunction, 2> binary_singles(Binary kind, DType compute);
-// The first operand to a power that all elements share, for f32 and f64: 1, 2, 3, -1, -2 and the
+// The first operand to a power that all elements share, for floating point: 1, 2, 3, -1, -2 and the
 // square root. Null for others.
 BlockFunction power_block(double exponent, DType compute);
-// 16-bit floats, of which only the sign changes, are of kNeg and kAbs alone.
 BlockFunction unary_block(Unary kind, DType compute);
 
 }  // namespace tenon::ops::cpu

@@ -7,6 +7,7 @@
 // clang-format off
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "tenon/ops/kernels/cpu/half_loop-inl.h"
 // clang-format on
 
 #include <cmath>
@@ -194,6 +195,45 @@ void run_block(void* out, const void* const* in, std::int64_t count, const doubl
   for (std::int64_t i = 0; i < count; ++i) result[i] = F::apply(a[i], n);
 }
 
+// -x and |x| of 16-bit floats change the sign's bit alone.
+template <bool kClear>
+void change_sign(void* out, const void* const* in, std::int64_t count, const double*) {
+  auto* result = static_cast<std::uint16_t*>(out);
+  const auto* bits = static_cast<const std::uint16_t*>(in[0]);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i)
+    result[i] = static_cast<std::uint16_t>(kClear ? bits[i] & 0x7fff : bits[i] ^ 0x8000);
+}
+
+// Of 16-bit floats what costs so little that a pass for each conversion would show.
+template <typename F>
+inline constexpr bool kIsCheap =
+    std::is_same_v<F, Square> || std::is_same_v<F, Relu> || std::is_same_v<F, Clamp> ||
+    std::is_same_v<F, Floor> || std::is_same_v<F, Ceil> || std::is_same_v<F, Round> ||
+    std::is_same_v<F, Trunc> || std::is_same_v<F, Sqrt> || std::is_same_v<F, Rsqrt> ||
+    std::is_same_v<F, Reciprocal> || std::is_same_v<F, LeakyRelu> ||
+    std::is_same_v<F, Hardsigmoid> || std::is_same_v<F, Hardswish>;
+
+template <typename F, typename T>
+void run_half(void* out, const void* const* in, std::int64_t count, const double* numbers) {
+  const double n[2] = {numbers == nullptr ? 0 : numbers[0], numbers == nullptr ? 0 : numbers[1]};
+  each_half<T, 1>(static_cast<T*>(out), in, count,
+                  [&](const auto& x, std::size_t i) { return F::apply(x[0][i], n); });
+}
+template <typename F, typename T>
+constexpr BlockFunction half_function() {
+  if constexpr (std::is_same_v<F, Neg>)
+    return &change_sign<false>;
+  else if constexpr (std::is_same_v<F, Abs>)
+    return &change_sign<true>;
+  else if constexpr (std::is_same_v<F, Hardtanh>)
+    return half_function<Clamp, T>();
+  else if constexpr (kHasHalfLoops && kIsCheap<F>)
+    return &run_half<F, T>;
+  else
+    return nullptr;
+}
+
 // A bound beyond the integers of a type is the nearest of them.
 template <typename T>
 T bound(double value) {
@@ -218,16 +258,6 @@ void invert_bools(void* out, const void* const* in, std::int64_t count, const do
   const auto* a = static_cast<const unsigned char*>(in[0]);
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < count; ++i) result[i] = a[i] ^ 1U;
-}
-
-// -x and |x| of 16-bit floats change the sign's bit alone.
-template <bool kClear>
-void change_sign(void* out, const void* const* in, std::int64_t count, const double*) {
-  auto* result = static_cast<std::uint16_t*>(out);
-  const auto* bits = static_cast<const std::uint16_t*>(in[0]);
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i)
-    result[i] = static_cast<std::uint16_t>(kClear ? bits[i] & 0x7fff : bits[i] ^ 0x8000);
 }
 
 template <typename F, typename T>
@@ -260,6 +290,10 @@ BlockFunction block_for(DType compute) {
     TENON_CASE(kC64, Complex64)
     TENON_CASE(kC128, Complex128)
 #undef TENON_CASE
+    case DType::kF16:
+      return half_function<F, Half>();
+    case DType::kBF16:
+      return half_function<F, BFloat16>();
     default:
       return nullptr;
   }
@@ -268,8 +302,6 @@ BlockFunction block_for(DType compute) {
 }  // namespace
 
 BlockFunction unary_block(Unary kind, DType compute) {
-  if (item_size(compute) == 2 && is_floating(compute))
-    return kind == Unary::kNeg ? &change_sign<false> : &change_sign<true>;
   switch (kind) {
 #define TENON_CASE(Name) \
   case Unary::k##Name:   \

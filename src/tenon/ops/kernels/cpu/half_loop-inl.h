@@ -1,0 +1,137 @@
+// Loops over dense 16-bit floats that compute in f32 without a pass of its own for either
+// conversion. Included once for each instruction set, so without a plain include guard.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "hwy/highway.h"
+#include "tenon/tensor/half.h"
+
+#if defined(TENON_OPS_HALF_LOOP_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TENON_OPS_HALF_LOOP_INL_H
+#undef TENON_OPS_HALF_LOOP_INL_H
+#else
+#define TENON_OPS_HALF_LOOP_INL_H
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::ops::HWY_NAMESPACE {
+namespace {  // several files have types of one name here
+
+template <typename T>
+inline constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+// Elsewhere the blocks are converted, computed in f32 and converted again.
+inline constexpr bool kHasHalfLoops = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2;
+
+// Two vectors of f32 out of one of bf16, which has them in turns: without a shuffle.
+template <class D>
+HWY_INLINE void widen(D d, const BFloat16* from, float* to) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::RebindToUnsigned<D> u32;
+  const auto both = hn::BitCast(u32, hn::LoadU(hn::Repartition<std::uint16_t, D>(), &from->bits));
+  hn::Store(hn::BitCast(d, hn::ShiftLeft<16>(both)), d, to);
+  hn::Store(hn::BitCast(d, hn::And(both, hn::Set(u32, 0xffff0000U))), d, to + hn::MaxLanes(d));
+}
+// The same of f16, one after the other.
+template <class D>
+HWY_INLINE void widen(D d, const Half* from, float* to) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Rebind<std::uint16_t, D> bits;
+  const hn::Rebind<hwy::float16_t, D> halves;
+  constexpr std::size_t kLanes = hn::MaxLanes(d);
+  for (std::size_t i = 0; i < 2 * kLanes; i += kLanes) {
+    const auto x = hn::BitCast(halves, hn::LoadU(bits, &from[i].bits));
+    hn::Store(hn::PromoteTo(d, x), d, to + i);
+  }
+}
+
+// Back, rounded as half.h rounds.
+template <class D>
+HWY_INLINE void narrow(D d, const float* from, BFloat16* to) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::RebindToUnsigned<D> u32;
+  const hn::Repartition<std::uint16_t, D> u16;
+  const auto upper = [&](const float* at) {
+    const auto x = hn::Load(d, at);
+    const auto bits = hn::BitCast(u32, x);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1U));
+    const auto sum = hn::Add(hn::Add(bits, hn::Set(u32, 0x7fffU)), odd);
+    return hn::IfThenElse(hn::RebindMask(u32, hn::IsNaN(x)), hn::Set(u32, 0x7fc00000U), sum);
+  };
+  const auto even = hn::ShiftRight<16>(upper(from)), odd = upper(from + hn::MaxLanes(d));
+  hn::StoreU(hn::OddEven(hn::BitCast(u16, odd), hn::BitCast(u16, even)), u16, &to->bits);
+}
+// Of a NaN only the sign is kept.
+template <class D>
+HWY_INLINE void narrow(D d, const float* from, Half* to) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::Rebind<hwy::float16_t, D> halves;
+  const hn::Rebind<std::uint16_t, D> bits;
+  const auto nan = hn::Set(d, std::numeric_limits<float>::quiet_NaN());
+  constexpr std::size_t kLanes = hn::MaxLanes(d);
+  for (std::size_t i = 0; i < 2 * kLanes; i += kLanes) {
+    const auto x = hn::Load(d, from + i);
+    const auto known = hn::IfThenElse(hn::IsNaN(x), hn::CopySign(nan, x), x);
+    hn::StoreU(hn::BitCast(bits, hn::DemoteTo(halves, known)), bits, &to[i].bits);
+  }
+}
+
+// Fewer elements than a chunk has; a chunk is a vector of them. Zeros take the place of others.
+template <typename T>
+HWY_INLINE void take_some(T* chunk, const T* from, std::size_t count) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::ScalableTag<std::uint16_t> d;
+#if HWY_TARGET == HWY_AVX3
+  hn::StoreU(hn::MaskedLoad(hn::FirstN(d, count), d, &from->bits), d, &chunk->bits);
+#else
+  std::memset(chunk, 0, hn::MaxLanes(d) * sizeof(T));
+  std::memcpy(chunk, from, count * sizeof(T));
+#endif
+}
+template <typename T>
+HWY_INLINE void give_some(T* to, const T* chunk, std::size_t count) {
+#if HWY_TARGET == HWY_AVX3
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::ScalableTag<std::uint16_t> d;
+  hn::BlendedStore(hn::LoadU(d, &chunk->bits), hn::FirstN(d, count), d, &to->bits);
+#else
+  std::memcpy(to, chunk, count * sizeof(T));
+#endif
+}
+
+// out[i] = f of the inputs' elements i, as f32. f takes an array for each input and a place in
+// them. Two vectors at a time: the compiler makes vectors of the loop over f, and keeps the arrays
+// in registers.
+template <typename T, std::size_t kInputs, typename F>
+HWY_INLINE void each_half(T* out, const void* const* in, std::int64_t count, const F& f) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::ScalableTag<float> d;
+  constexpr std::size_t kChunk = 2 * hn::MaxLanes(d);
+  const auto length = static_cast<std::size_t>(count);
+  for (std::size_t at = 0; at < length; at += kChunk) {
+    const std::size_t some = length - at;
+    const bool is_short = some < kChunk;
+    HWY_ALIGN T held[kInputs + 1][kChunk];
+    HWY_ALIGN float x[kInputs][kChunk], result[kChunk];
+    for (std::size_t i = 0; i < kInputs; ++i) {
+      const T* from = static_cast<const T*>(in[i]) + at;
+      if (HWY_UNLIKELY(is_short)) {
+        take_some(held[i], from, some);
+        from = held[i];
+      }
+      widen(d, from, x[i]);
+    }
+    for (std::size_t j = 0; j < kChunk; ++j) result[j] = f(x, j);
+    T* const to = is_short ? held[kInputs] : out + at;
+    narrow(d, result, to);
+    if (HWY_UNLIKELY(is_short)) give_some(out + at, to, some);
+  }
+}
+
+}  // namespace
+}  // namespace tenon::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per target
