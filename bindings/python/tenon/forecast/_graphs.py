@@ -36,8 +36,12 @@ def replacements(note: Callable[[str], None]) -> List[Tuple[Any, str, Any]]:
             return _wrapped(model)
         return model if model is not None else lambda function: function
 
+    real_script = torch.jit.script
+
     def scripted(code: Any, *_: Any, **__: Any) -> Any:
         """TorchScript compiles neither stand-ins of PyTorch's functions nor fake parameters."""
+        if getattr(code, "__module__", "").startswith("torch._decomp"):  # derivatives forward
+            return real_script(code)
         if isinstance(code, torch.nn.Module):
             note("torch.jit was left out: the figures are those of eager mode")
             vars(code)["save"] = lambda *_, **__: None
