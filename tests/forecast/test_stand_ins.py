@@ -1,10 +1,80 @@
 """What a program asks of its cards and of Python's pools, and what a forecast does not follow."""
 
+import concurrent.futures
+import multiprocessing
+
+import pytest
 import torch
 from test_forecast import live
 from torch import nn
 
 import tenon
+
+MIB = 1 << 20
+
+
+def test_questions_about_a_card():
+    def program():
+        held = torch.ones(MIB, device="cuda")
+        with torch.cuda.device_of(held), torch.cuda.device("cuda:0") as device:
+            assert not isinstance(device, torch.cuda.device)
+        known = torch.cuda.get_device_properties("cuda")
+        assert known.max_threads_per_block == 1024 and known.clock_rate > 0
+        assert "4096 KiB" in torch.cuda.memory_summary()
+        assert torch.cuda.get_per_process_memory_fraction() == 1
+        torch.cuda.profiler.start()
+        torch.cuda.profiler.stop()
+        assert torch.cuda.temperature() == torch.cuda.power_draw() == 0
+        assert torch.cuda.Stream.priority_range() == (0, -5)
+        with torch.cuda.StreamContext(torch.cuda.Stream()):
+            pass
+        with pytest.raises(AssertionError, match="Invalid device id"):
+            torch.cuda.get_device_properties(1)
+
+    assert live(tenon.forecast(program)) == 4 * MIB
+
+
+def test_cards_beside_the_first_are_named():
+    def program(card):
+        return torch.ones(MIB, device=card)
+
+    note = "tensors of all cards count as ones of the first: the figures are their sum"
+    assert note in tenon.forecast(program, "cuda:1").notes
+    assert note not in tenon.forecast(program, "cuda:0").notes
+
+
+def test_a_batch_over_several_cards_is_refused():
+    forecast = tenon.forecast(lambda: nn.DataParallel(nn.Linear(8, 8).cuda(), device_ids=[0, 1]))
+    assert "give device_ids=[0]" in forecast.problem
+
+    def one():
+        nn.DataParallel(nn.Linear(8, 8, bias=False).cuda(), device_ids=[0])
+
+    assert live(tenon.forecast(one)) == 256
+
+
+def _doubled(number):
+    return 2 * number
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda: multiprocessing.Pool(2),
+        lambda: multiprocessing.get_context("spawn").Pool(processes=2, maxtasksperchild=1),
+        lambda: torch.multiprocessing.Pool(2),
+        lambda: concurrent.futures.ProcessPoolExecutor(max_workers=2),
+    ],
+)
+def test_pools_of_processes_are_threads(pool):
+    def program():
+        with pool() as workers:
+            sizes = list(workers.map(_doubled, range(1, 4)))
+        torch.ones(sum(sizes), device="cuda")
+
+    forecast = tenon.forecast(program)
+    assert live(forecast) == 48
+    assert "pools of processes ran as threads of the program's own process" in forecast.notes
 
 
 def test_values_that_only_sizes_decide():
@@ -39,3 +109,36 @@ def test_derivatives_forward():
         assert torch.func.hessian(lambda y: (y**3).sum())(x).shape == (1000, 1000)
 
     assert live(tenon.forecast(program)) > 4_000_000
+
+
+def test_an_encoder_evaluates_padded_batches():
+    def program():
+        layer = nn.TransformerEncoderLayer(64, 4, batch_first=True)
+        encoder = nn.TransformerEncoder(layer, 2).cuda().eval()
+        padding = torch.arange(10, device="cuda").expand(4, 10) > 6
+        with torch.no_grad():
+            found = encoder(torch.randn(4, 10, 64, device="cuda"), src_key_padding_mask=padding)
+        assert found.shape == (4, 10, 64)
+
+    forecast = tenon.forecast(program)
+    assert live(forecast) > 0 and any("kept its padding" in note for note in forecast.notes)
+
+
+def test_sparse_tensors_of_the_host_are_named():
+    def program():
+        torch.ones(9, device="cuda")
+        places = torch.tensor([[0, 1], [1, 0]])
+        torch.sparse_coo_tensor(places, torch.ones(2), (2, 2)).coalesce()
+
+    assert tenon.forecast(program).problem.endswith(
+        "the operator aten::_coalesce has no fake for such tensors"
+    )
+
+
+def test_more_than_addresses_reach():
+    def program():
+        torch.empty(2000, 1 << 30, dtype=torch.uint8, device="cuda")
+
+    forecast = tenon.forecast(program)
+    assert forecast.figures()["expandable"]["reserved_peak_bytes"] is None
+    assert "expandable not found without a limit; smallest card not found" in forecast.text

@@ -83,7 +83,7 @@ class Forecast:
                 replay = self.recording.replay("caching,expandable", passes=0, find_capacity=True)
                 for policy, name in (("caching", "default"), ("expandable", "expandable")):
                     found[name] = {
-                        key: replay[policy][key]
+                        key: None if replay[policy].get("out_of_memory") else replay[policy][key]
                         for key in ("reserved_peak_bytes", "min_capacity_bytes")
                     }
             self._figures = found
@@ -130,10 +130,12 @@ class Forecast:
             ("expandable", "reserved, expandable"),
         ):
             if name in figures:
-                found = figures[name]["min_capacity_bytes"]
+                reserved, smallest = (
+                    size(found) if found is not None else "not found"
+                    for found in figures[name].values()
+                )
                 lines.append(
-                    f"  {label:20s} {size(figures[name]['reserved_peak_bytes'])} without a limit; "
-                    f"smallest card {size(found) if found is not None else 'not found'}"
+                    f"  {label:20s} {reserved} without a limit; smallest card {smallest}"
                 )
         card = CARDS[self.card]["gib"] << 30
         least = [figures[name]["min_capacity_bytes"] for name in ("default", "expandable")

@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.cuda._utils import _get_device_index
 
 
 class Stream:
@@ -49,6 +50,10 @@ class Stream:
 
     def query(self) -> bool:
         return True
+
+    @staticmethod
+    def priority_range() -> Tuple[int, int]:
+        return 0, -5
 
     def is_capturing(self) -> bool:
         return False
@@ -120,10 +125,6 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
         finally:
             mode.stream = before
 
-    @contextlib.contextmanager
-    def on_device(device: Any) -> Iterator[None]:
-        yield
-
     properties = types.SimpleNamespace(
         name=f"NVIDIA {card.name} (forecast)",
         major=card.major,
@@ -132,6 +133,10 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
         multi_processor_count=card.processors,
         warp_size=32,
         max_threads_per_multi_processor=2048,
+        max_threads_per_block=1024,
+        clock_rate=1500000,
+        memory_clock_rate=1500000,
+        memory_bus_width=0,
         regs_per_multiprocessor=65536,
         shared_memory_per_block=49152,
         shared_memory_per_block_optin=232448,
@@ -142,7 +147,16 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
         gcnArchName="",
         uuid="",
         pci_bus_id=0,
+        pci_device_id=0,
+        pci_domain_id=0,
     )
+
+    def properties_of(device: Any = None) -> Any:
+        if not 0 <= _get_device_index(device, optional=True) < session.devices:
+            last = session.devices - 1
+            raise AssertionError(f"Invalid device id: the forecast has cards 0 to {last}")
+        return properties
+
     recorder = mode.recorder
     nothing = lambda *_, **__: None  # noqa: E731
     told = recorder.statistics
@@ -168,7 +182,7 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
         "synchronize": _synchronize(recorder),
         "get_device_name": lambda device=None: properties.name,
         "get_device_capability": lambda device=None: (card.major, card.minor),
-        "get_device_properties": lambda device=None: properties,
+        "get_device_properties": properties_of,
         "can_device_access_peer": lambda *_: True,
         "get_arch_list": lambda: [f"sm_{card.major}{card.minor}"],
         "is_bf16_supported": lambda including_emulation=True: card.major >= 8,
@@ -180,8 +194,8 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
         "default_stream": lambda device=None: default,
         "set_stream": set_stream,
         "stream": on_stream,
-        "device": on_device,
-        "_DeviceGuard": on_device,
+        "_exchange_device": lambda device: 0,
+        "_maybe_exchange_device": lambda device: 0,
         "manual_seed": nothing,
         "manual_seed_all": nothing,
         "seed": nothing,
@@ -196,10 +210,15 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
         "reset_max_memory_allocated": memory["reset_peak_memory_stats"],
         "reset_max_memory_cached": memory["reset_peak_memory_stats"],
         "ipc_collect": nothing,
-        "memory_summary": lambda *_, **__: "",
         "mem_get_info": lambda device=None: (capacity - told.current["reserved_bytes"], capacity),
         "set_per_process_memory_fraction": nothing,
-        "utilization": lambda device=None: 0,
+        "get_per_process_memory_fraction": lambda device=None: 1.0,
+        "list_gpu_processes": lambda device=None: "",
+        "device_memory_used": lambda device=None: told.current["reserved_bytes"],
+        **{
+            name: lambda device=None: 0  # what NVML measures
+            for name in ("utilization", "memory_usage", "temperature", "power_draw", "clock_rate")
+        },
     }
     found = [
         (torch.cuda, name, value) for name, value in functions.items() if hasattr(torch.cuda, name)
@@ -220,6 +239,7 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
         if hasattr(torch.cuda.memory, name) and name not in ("is_initialized", "_lazy_init"):
             found.append((torch.cuda.memory, name, value))
     found += [
+        *[(torch.cuda.profiler, name, nothing) for name in ("start", "stop")],
         (torch.cuda.memory, "_record_memory_history", nothing),
         (torch.cuda.memory, "_dump_snapshot", nothing),
         (torch.cuda.memory, "_snapshot", lambda *_, **__: {"segments": [], "device_traces": []}),

@@ -29,7 +29,7 @@ class Exited(Ended):
 def replacements(note: Callable[[str], None]) -> List[Tuple[Any, str, Any]]:
     """What is replaced where: (holder, name, value)."""
     def no_process(self: Any) -> None:
-        raise ForecastError("it starts a process, and a forecast follows one only")
+        raise ForecastError(f"it starts a process, and a forecast follows one only: {_LEAVE_OUT}")
 
     def guarded(real: Any, what: str) -> Any:
         """Refuses the call where the program makes it; its libraries' own calls go on."""
@@ -37,20 +37,32 @@ def replacements(note: Callable[[str], None]) -> List[Tuple[Any, str, Any]]:
         def call(*arguments: Any, **keywords: Any) -> Any:
             if not by_program():
                 return real(*arguments, **keywords)
-            raise ForecastError(f"{what}, and a forecast follows one process only")
+            raise ForecastError(f"{what}, and a forecast follows one process only: {_LEAVE_OUT}")
 
         return call
 
     real_popen = subprocess.Popen.__init__
 
     def no_fork() -> int:
-        raise ForecastError("it forks, and a forecast follows one process only")
+        raise ForecastError(f"it forks, and a forecast follows one process only: {_LEAVE_OUT}")
 
     def exit_at_once(status: int) -> None:
         raise Exited(status)
 
     def no_other_program(*_: Any) -> None:
         raise ForecastError("it replaces its process by another program")
+
+    parallel = torch.nn.DataParallel
+    real_parallel = parallel.__init__
+
+    @functools.wraps(real_parallel)
+    def over_cards(self: Any, module: Any, device_ids: Any = None, *rest: Any, **named: Any) -> Any:
+        if (torch.cuda.device_count() if device_ids is None else len(device_ids)) > 1:
+            raise ForecastError(
+                "DataParallel splits its batch over several cards, and a forecast follows one: "
+                "give device_ids=[0] and that card's share of the batch"
+            )
+        real_parallel(self, module, device_ids, *rest, **named)
 
     loader = torch.utils.data.DataLoader
     real_init = loader.__init__
@@ -77,6 +89,7 @@ def replacements(note: Callable[[str], None]) -> List[Tuple[Any, str, Any]]:
         (os, "abort", lambda: exit_at_once(134)),
         *[(os, name, no_other_program) for name in ("execv", "execve")],
         (loader, "__init__", init),
+        (parallel, "__init__", over_cards),
         (torch.jit, "save", lambda *_, **__: note("torch.jit.save was left out")),
         (subprocess.Popen, "__init__", guarded(real_popen, "it starts a process")),
         *[
@@ -90,6 +103,7 @@ def replacements(note: Callable[[str], None]) -> List[Tuple[Any, str, Any]]:
     return found
 
 
+_LEAVE_OUT = "leave that call out of what is forecast"
 _LOADER = tuple(inspect.signature(torch.utils.data.DataLoader.__init__).parameters)[1:]
 _HERE = os.path.dirname(__file__) + os.sep
 _LIBRARIES = (

@@ -79,6 +79,8 @@ class MemoryMode(TorchDispatchMode):
         self._thread, self._streams = threading.get_ident(), threading.local()
         self.in_threads = False
         """Whether a thread that the program started has called an operator."""
+        self.on_other_cards = False
+        """Whether a tensor lies on another card than the first."""
         self.ended: Any = None
         """What has ended the program."""
         self.over = False
@@ -211,6 +213,7 @@ class MemoryMode(TorchDispatchMode):
         storage = tensor.untyped_storage()
         if storage._cdata not in self._live and all(storage is not other for other in found):
             found.append(storage)
+            self.on_other_cards |= bool(tensor.fake_device.index)
 
     def _allocate(self, storage: Any, frames: Frames, at_least: int = 0) -> None:
         size = max(storage.nbytes(), at_least)

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -367,6 +368,10 @@ def _complaint(error: BaseException) -> str:
         return f"{first} (a forecast reads the same data as the program does)"
     if isinstance(error, ForecastError):
         return first
+    if missing := re.match(r"Could not run '(aten::\w+)' with arguments from", first):
+        return f"the operator {missing[1]} has no fake for such tensors"
+    if "NestedTensorImpl" in first:
+        return f"nested tensors have no fakes: {first}"
     if isinstance(error, getattr(torch, "AcceleratorError", ())) or "NVIDIA driver" in first:
         return f"it asked for CUDA itself, past the stand-ins: {first}"
     return f"{type(error).__name__}: {first}"

@@ -24,6 +24,7 @@ from tenon.forecast import (
     _handlers,
     _legacy,
     _mode,
+    _pools,
     _ranks,
     _recurrent,
     _scratch,
@@ -166,10 +167,12 @@ class Session:
     def notes(self) -> List[str]:
         """What was left out, a line each."""
         threads = ["threads of the program used the card: the order of their allocations may differ"]
+        cards = ["tensors of all cards count as ones of the first: the figures are their sum"]
         model = ["cuDNN 9.8 or later could not be asked: workspaces of convolutions are by a model"]
         return (
             self._notes
             + (threads if self.mode.in_threads else [])
+            + (cards if self.mode.on_other_cards else [])
             + (model if _cudnn.LIBRARY.missing else [])
         )
 
@@ -199,6 +202,14 @@ class Session:
             mode.resize(storage)
             return result
 
+        def left_aligned(*_: Any) -> bool:
+            """Whether nn.TransformerEncoder may make its padded batch a nested tensor."""
+            self.note(
+                "nn.TransformerEncoder kept its padding, which it leaves out on a card when it "
+                "evaluates: there it may take less"
+            )
+            return False
+
         from torch._subclasses import fake_tensor
 
         found += _guard.replacements(self.note)
@@ -206,6 +217,7 @@ class Session:
         found += _graphs.replacements(self.note)
         found += _fakes.replacements()
         found += _legacy.replacements()
+        found += _pools.replacements(self.note)
         found += _threads.replacements(self)
         found += _ranks.replacements(self)
 
@@ -213,6 +225,7 @@ class Session:
             (torch.UntypedStorage, "resize_", resized),
             (FakeTensor, "data", property(_data, _set_data)),
             (FakeTensorMode, "avoid_device_init", True),
+            (torch, "_nested_tensor_from_mask_left_aligned", left_aligned),
             (torch.utils, "swap_tensors", _swap_tensors),
             (torch._C, "_InferenceMode", _Inference),
             (torch, "is_inference_mode_enabled", lambda: _Inference.active),
@@ -220,6 +233,7 @@ class Session:
             (torch._C, "_conv_determine_backend_memory_format", _conv_format),
             (torch._subclasses, "FakeTensor", _NoFake),
             (fake_tensor, "init_gpu_context", lambda device: None),
+            (fake_tensor.log, "disabled", True),  # the answer has the error
             *[
                 (kind, "__torch_dispatch__", getattr(wrapped, "__wrapped__", wrapped))
                 for kind, wrapped in (

@@ -52,7 +52,7 @@ class Statistics:
 
     def all(self) -> Dict[str, int]:
         """torch.cuda.memory_stats(): zero for what is not counted."""
-        found = _Zeros()
+        found = _Zeros(num_ooms=0, num_alloc_retries=0)
         for name, told in (
             ("allocated_bytes", "allocated_bytes"),
             ("allocated_bytes", "active_bytes"),
