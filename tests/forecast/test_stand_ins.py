@@ -26,6 +26,7 @@ def test_questions_about_a_card():
         torch.cuda.profiler.stop()
         assert torch.cuda.temperature() == torch.cuda.power_draw() == 0
         assert torch.cuda.Stream.priority_range() == (0, -5)
+        assert 1000 / torch.cuda.Event().elapsed_time(torch.cuda.Event()) > 0
         with torch.cuda.StreamContext(torch.cuda.Stream()):
             pass
         with pytest.raises(AssertionError, match="Invalid device id"):

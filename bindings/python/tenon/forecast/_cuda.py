@@ -69,7 +69,7 @@ class Stream:
 
 
 class Event:
-    """An event that has always happened; elapsed times are zero."""
+    """An event that has always happened. A millisecond lies between two: programs divide by it."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.cuda_event = 0
@@ -84,7 +84,7 @@ class Event:
         return True
 
     def elapsed_time(self, end: Any) -> float:
-        return 0.0
+        return 1.0
 
     def synchronize(self) -> None:
         pass
