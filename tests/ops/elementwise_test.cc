@@ -362,6 +362,18 @@ TEST(BinaryTest, ResultsComeFromTheCurrentAllocatorAndNothingElseDoes) {
   EXPECT_EQ(counted.passed().bytes.peak, 4096);  // no operand was copied
 }
 
+TEST(ElementwiseTest, ATransposedOperandOfAnyItemIsReadAsItsCopyIs) {
+  for (const DType dtype : {DType::kU8, DType::kI16, DType::kF32, DType::kF64})
+    for (const std::int64_t rows : {32, 45, 130})
+      for (const std::int64_t columns : {33, 64, 151}) {
+        const Tensor a = to(arange(rows * columns).view({rows, columns}), dtype);
+        const Tensor b = to(arange(rows * columns).view({columns, rows}), dtype).t();
+        const Tensor copied = clone(b, MemoryFormat::kContiguous);
+        EXPECT_EQ(values(ops::sub(a, b)), values(ops::sub(a, copied))) << rows << ' ' << columns;
+        EXPECT_EQ(values(ops::sub(b, a)), values(ops::sub(copied, a))) << rows << ' ' << columns;
+      }
+}
+
 TEST(ElementwiseTest, ResultsAreTheSameOnAnyNumberOfThreads) {
   const int threads = num_threads();
   const Tensor a = randn({301, 999});

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <cstring>
+
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
@@ -146,6 +150,38 @@ TEST(CopyTest, LargeTransposesAgreeWithPlainLoops) {
       const std::int64_t* data = copy.const_data_ptr<std::int64_t>();
       for (std::int64_t i = 0; i < rows * columns; ++i)
         ASSERT_EQ(data[i], i % rows * columns + i / rows);
+    }
+}
+
+// Whether the elements of `copy`, a contiguous one, are those of a tensor of four dimensions.
+void expect_elements(const Tensor& copy, const Tensor& t) {
+  const std::size_t item = t.item_size();
+  const auto* at = static_cast<const char*>(copy.const_data_ptr());
+  const auto* from = static_cast<const char*>(t.const_data_ptr());
+  for (std::int64_t i = 0; i < t.numel(); ++i, at += item) {
+    std::int64_t offset = 0, rest = i;
+    for (std::int64_t d = t.dim(); d-- > 0; rest /= t.size(d))
+      offset += rest % t.size(d) * t.stride(d);
+    ASSERT_EQ(std::memcmp(at, from + offset * static_cast<std::int64_t>(item), item), 0)
+        << "element " << i << " of " << to_string(t.sizes()) << " of " << dtype_name(t.dtype());
+  }
+}
+
+TEST(CopyTest, EveryPermutationOfEveryItemAgreesWithPlainLoops) {
+  for (const DType dtype : {DType::kU8, DType::kI16, DType::kF32, DType::kF64, DType::kC128})
+    for (const DimVector& sizes : {DimVector{3, 40, 33, 5}, DimVector{2, 17, 9, 8},
+                                   DimVector{1, 64, 70, 4}, DimVector{5, 7, 2, 35},
+                                   DimVector{2, 3, 50, 1}, DimVector{4, 16, 3, 32}}) {
+      std::int64_t count = 1;
+      for (const std::int64_t size : sizes) count *= size;
+      const Tensor t = to(arange(count), dtype).view(sizes);
+      std::array<std::int64_t, 4> order = {0, 1, 2, 3};
+      do {
+        const Tensor permuted = t.permute({order.data(), order.size()});
+        expect_elements(contiguous(permuted), permuted);
+        const Tensor part = permuted.narrow(0, permuted.size(0) / 2, 1);
+        expect_elements(contiguous(part), part);
+      } while (std::next_permutation(order.begin(), order.end()));
     }
 }
 

@@ -2,37 +2,14 @@
 
 #include <algorithm>
 
+#include "tenon/tensor/strided_rows.h"
+
 namespace tenon::ops {
 namespace {
 
 constexpr std::int64_t kTile = 64;
 constexpr std::int64_t kSmallest = 32;
 constexpr std::int64_t kMaxItem = 8;
-
-// tile[row][column] = source[column * stride + row * sizeof(T)].
-template <typename T>
-void transpose_tile(const char* source, std::int64_t stride, std::int64_t rows,
-                    std::int64_t columns, char* tile) {
-  T* to = reinterpret_cast<T*>(tile);
-  for (std::int64_t c = 0; c < columns; ++c) {
-    const T* from = reinterpret_cast<const T*>(source + c * stride);
-    for (std::int64_t r = 0; r < rows; ++r) to[r * kTile + c] = from[r];
-  }
-}
-
-void transpose_tile(std::int64_t item, const char* source, std::int64_t stride, std::int64_t rows,
-                    std::int64_t columns, char* tile) {
-  switch (item) {
-    case 1:
-      return transpose_tile<std::uint8_t>(source, stride, rows, columns, tile);
-    case 2:
-      return transpose_tile<std::uint16_t>(source, stride, rows, columns, tile);
-    case 4:
-      return transpose_tile<std::uint32_t>(source, stride, rows, columns, tile);
-    default:
-      return transpose_tile<std::uint64_t>(source, stride, rows, columns, tile);
-  }
-}
 
 struct Walk {
   std::int64_t item = 0;
@@ -72,9 +49,10 @@ bool run_tiles(const ElementwisePlan& plan, const StridedLoop& loop, const Tenso
       const std::int64_t width = std::min(kTile, columns - c);
       for (std::size_t i = 1; i <= plan.input_count; ++i)
         if (walks[i].down)
-          transpose_tile(walks[i].item,
-                         loop.data(i) + first * loop.stride_at(1, i) + c * loop.row_stride(i),
-                         loop.row_stride(i), height, width, tiles[i - 1]);
+          tenon::detail::transpose(
+              tiles[i - 1], kTile * walks[i].item,
+              loop.data(i) + first * loop.stride_at(1, i) + c * loop.row_stride(i),
+              loop.row_stride(i), walks[i].item, height, width);
       for (std::int64_t r = 0; r < height; ++r) {
         const void* in[kMaxInputs] = {};
         for (std::size_t i = 1; i <= plan.input_count; ++i)

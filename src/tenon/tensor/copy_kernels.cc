@@ -17,12 +17,30 @@ struct Item {
   unsigned char bytes[kBytes];
 };
 
+// Few bytes without a call: by pieces from both ends, which may overlap.
+template <std::size_t kPiece>
+[[gnu::always_inline]] inline void copy_ends(char* to, const char* from, std::size_t bytes) {
+  Item<kPiece> first, last;
+  std::memcpy(&first, from, kPiece);
+  std::memcpy(&last, from + bytes - kPiece, kPiece);
+  std::memcpy(to, &first, kPiece);
+  std::memcpy(to + bytes - kPiece, &last, kPiece);
+}
+void copy_bytes(char* to, const char* from, std::size_t bytes) {
+  if (bytes > 64 || bytes < 4) {
+    std::memcpy(to, from, bytes);
+  } else if (bytes >= 16) {
+    copy_ends<16>(to, from, bytes);
+    if (bytes > 32) copy_ends<16>(to + 16, from + 16, bytes - 32);
+  } else {
+    bytes >= 8 ? copy_ends<8>(to, from, bytes) : copy_ends<4>(to, from, bytes);
+  }
+}
+
 template <std::size_t kBytes>
 void copy_row(char** data, const std::int64_t* strides, std::int64_t length) {
-  if (strides[0] == kBytes && strides[1] == kBytes) {
-    std::memcpy(data[0], data[1], static_cast<std::size_t>(length) * kBytes);
-    return;
-  }
+  if (strides[0] == kBytes && strides[1] == kBytes)
+    return copy_bytes(data[0], data[1], static_cast<std::size_t>(length) * kBytes);
   if (strides[0] == kBytes && strides[1] % static_cast<std::int64_t>(kBytes) == 0)
     return detail::copy_steps(data[0], data[1], kBytes,
                               strides[1] / static_cast<std::int64_t>(kBytes), length);
@@ -33,47 +51,69 @@ void copy_row(char** data, const std::int64_t* strides, std::int64_t length) {
     std::memcpy(target, source, kBytes);
 }
 
-// A tile of a transposition, by way of a buffer: columns of the source are dense, and so are rows
-// of the target. Walking across either instead would fetch a line for each item, and where its
-// lines are a power of two apart, they would drive each other out of the cache.
-template <std::size_t kBytes>
-class Tile {
- public:
-  static constexpr std::int64_t kSize = 32;
-
-  void read(const char* source, std::int64_t stride, std::int64_t rows, std::int64_t columns) {
-    for (std::int64_t c = 0; c < columns; ++c)
-      std::memcpy(&items_[c * kSize], source + c * stride, static_cast<std::size_t>(rows) * kBytes);
-  }
-  void write(char* target, std::int64_t stride, std::int64_t rows, std::int64_t columns) const {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      auto* row = reinterpret_cast<Item<kBytes>*>(target + r * stride);
-      for (std::int64_t c = 0; c < columns; ++c) row[c] = items_[c * kSize + r];
-    }
-  }
-
- private:
-  Item<kBytes> items_[kSize * kSize];
+// A copy that transposes: the source is dense along a dimension, and the target along those inside
+// it, whose elements are columns here.
+struct Transposition {
+  std::size_t along = 0;  // 0 where the copy is none
+  std::int64_t columns = 1;
 };
+Transposition transposition(const StridedLoop& loop, std::int64_t item) {
+  constexpr std::int64_t kFewest = 8;
+  Transposition t;
+  if (loop.row_stride(1) <= item) return t;
+  for (std::size_t d = 0; d < loop.ndim(); ++d) {
+    if (loop.stride_at(d, 1) == item) {
+      if (loop.size_at(d) >= kFewest && t.columns >= kFewest) t.along = d;
+      return t;
+    }
+    if (loop.stride_at(d, 0) != t.columns * item) return t;
+    t.columns *= loop.size_at(d);
+  }
+  return t;
+}
 
+// Where the element `index` of the dimensions [first, last) lies.
+std::int64_t offset_of(const StridedLoop& loop, std::size_t operand, std::size_t first,
+                       std::size_t last, std::int64_t index) {
+  std::int64_t offset = 0;
+  for (std::size_t d = first; d < last; ++d) {
+    offset += index % loop.size_at(d) * loop.stride_at(d, operand);
+    index /= loop.size_at(d);
+  }
+  return offset;
+}
+
+// By tiles in a buffer: columns of the source are dense, and so are rows of the target. Walking
+// across either instead would fetch a line for each item, and where its lines are a power of two
+// apart, they would drive each other out of the cache.
 template <std::size_t kBytes>
-void copy_tiles(const StridedLoop& loop) {
-  constexpr std::int64_t kTile = Tile<kBytes>::kSize;
-  const std::int64_t columns = loop.size_at(0);
-  const std::int64_t rows = loop.size_at(1);
+void copy_tiles(const StridedLoop& loop, const Transposition& t) {
+  constexpr std::int64_t kTile = 32;
+  constexpr auto kItem = static_cast<std::int64_t>(kBytes);
+  const std::int64_t rows = loop.size_at(t.along), target_stride = loop.stride_at(t.along, 0);
   const std::int64_t tile_rows = (rows + kTile - 1) / kTile;
-  const std::int64_t grain = std::max<std::int64_t>(1, StridedLoop::kGrain / (columns * kTile));
-  parallel_for(0, tile_rows, grain, [&](std::int64_t begin, std::int64_t end) {
-    Tile<kBytes> tile;
-    for (std::int64_t r = begin * kTile; r < std::min(end * kTile, rows); r += kTile)
-      for (std::int64_t c = 0; c < columns; c += kTile) {
-        const std::int64_t height = std::min(kTile, rows - r), width = std::min(kTile, columns - c);
-        const auto at = [&](std::size_t i) {
-          return loop.data(i) + r * loop.stride_at(1, i) + c * loop.stride_at(0, i);
-        };
-        tile.read(at(1), loop.stride_at(0, 1), height, width);
-        tile.write(at(0), loop.stride_at(1, 0), height, width);
+  const std::int64_t outer = loop.numel() / (rows * t.columns);
+  const std::int64_t grain =
+      std::max<std::int64_t>(1, StridedLoop::kGrain / (t.columns * std::min(rows, kTile)));
+  parallel_for(0, outer * tile_rows, grain, [&](std::int64_t begin, std::int64_t end) {
+    Item<kBytes> tile[kTile * kTile];
+    for (std::int64_t task = begin; task < end; ++task) {
+      const std::int64_t r = task % tile_rows * kTile, height = std::min(kTile, rows - r);
+      const auto start = [&](std::size_t i) {
+        return loop.data(i) + r * loop.stride_at(t.along, i) +
+               offset_of(loop, i, t.along + 1, loop.ndim(), task / tile_rows);
+      };
+      char* const target = start(0);
+      const char* const source = start(1);
+      for (std::int64_t c = 0; c < t.columns; c += kTile) {
+        const std::int64_t width = std::min(kTile, t.columns - c);
+        for (std::int64_t i = 0; i < width; ++i)
+          std::memcpy(&tile[i * kTile], source + offset_of(loop, 1, 0, t.along, c + i),
+                      static_cast<std::size_t>(height) * kBytes);
+        detail::transpose(target + c * kItem, target_stride, reinterpret_cast<const char*>(tile),
+                          kTile * kItem, kItem, height, width);
       }
+    }
   });
 }
 
@@ -119,10 +159,17 @@ void copy_same_dtype(const StridedLoop& loop) {
   if (few && loop.ndim() == 2 && loop.row_stride(0) == kItem && loop.stride_at(1, 0) == row_bytes &&
       loop.stride_at(1, 1) == kItem)
     return merge_columns<kBytes>(loop);
-  const bool transposes = loop.ndim() == 2 && loop.row_stride(0) == kItem &&
-                          loop.row_stride(1) > kItem && loop.stride_at(1, 1) == kItem &&
-                          loop.size_at(0) > 16 && loop.size_at(1) > 16;
-  if (transposes) return copy_tiles<kBytes>(loop);
+  if (const Transposition t = transposition(loop, kItem); t.along != 0)
+    return copy_tiles<kBytes>(loop, t);
+  // Short dense rows are items themselves.
+  if constexpr (kBytes < 16)
+    if (loop.ndim() > 1 && loop.row_stride(0) == kItem && loop.row_stride(1) == kItem) {
+      if (row_bytes == 2 * kItem) return copy_same_dtype<2 * kBytes>(loop.over_rows());
+      if (row_bytes == 4 * kItem && kBytes < 8)
+        return copy_same_dtype<std::min<std::size_t>(16, 4 * kBytes)>(loop.over_rows());
+      if (row_bytes == 8 * kItem && kBytes < 4)
+        return copy_same_dtype<std::min<std::size_t>(16, 8 * kBytes)>(loop.over_rows());
+    }
   loop.run_parallel([](char** data, const std::int64_t* strides, std::int64_t length) {
     copy_row<kBytes>(data, strides, length);
   });

@@ -41,6 +41,16 @@ StridedLoop StridedLoop::over(IntList sizes, std::initializer_list<const Tensor*
   return StridedLoop(sizes, operands.data(), count);
 }
 
+StridedLoop StridedLoop::over_rows() const {
+  TENON_DCHECK(ndim_ > 1);
+  StridedLoop rows = *this;
+  rows.numel_ /= sizes_[0];
+  rows.ndim_ -= 1;
+  std::copy_n(sizes_.begin() + 1, rows.ndim_, rows.sizes_.begin());
+  std::copy_n(strides_.begin() + 1, rows.ndim_, rows.strides_.begin());
+  return rows;
+}
+
 void StridedLoop::add_dim(std::int64_t size, const Strides& strides) {
   // Joined at once where the dimension continues the last one, as in contiguous operands.
   if (ndim_ > 0) {

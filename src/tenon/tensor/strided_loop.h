@@ -46,6 +46,9 @@ class StridedLoop {
   std::int64_t stride_at(std::size_t d, std::size_t operand) const { return strides_[d][operand]; }
   char* data(std::size_t operand) const { return data_[operand]; }
 
+  // The loop over whole rows. Requires: ndim() > 1.
+  StridedLoop over_rows() const;
+
   // Calls row(pointers, byte strides, length) for the elements [begin, end) of the walk.
   template <typename Row>
   void run(std::int64_t begin, std::int64_t end, Row&& row) const;

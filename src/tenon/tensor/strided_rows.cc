@@ -1,5 +1,9 @@
 #include "tenon/tensor/strided_rows.h"
 
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
 #include "tenon/tensor/vector_sets.h"
 
 namespace tenon::detail {
@@ -76,6 +80,70 @@ template <class Body>
   }
 }
 
+template <typename T>
+struct Lanes {
+  static constexpr std::size_t kCount = 16 / sizeof(T);
+  using Vector [[gnu::vector_size(16)]] = T;
+
+  // a[kFirst], b[kFirst], a[kFirst + 1], b[kFirst + 1], ...
+  template <std::size_t kFirst, std::size_t... I>
+  static Vector merged(Vector a, Vector b, std::index_sequence<I...>) {
+    return __builtin_shufflevector(a, b, (I % 2 * kCount + kFirst + I / 2)...);
+  }
+  template <std::size_t kFirst>
+  static Vector merged(Vector a, Vector b) {
+    return merged<kFirst>(a, b, std::make_index_sequence<kCount>());
+  }
+};
+
+// As many rows as columns, each a vector: merging both halves of them log2(count) times.
+template <typename T>
+void transpose_square(char* to, std::int64_t to_stride, const char* from,
+                      std::int64_t from_stride) {
+  using L = Lanes<T>;
+  constexpr auto kCount = static_cast<std::int64_t>(L::kCount);
+  typename L::Vector x[L::kCount], y[L::kCount];
+#pragma GCC unroll 16
+  for (std::int64_t i = 0; i < kCount; ++i) std::memcpy(&x[i], from + i * from_stride, 16);
+#pragma GCC unroll 4
+  for (std::int64_t done = 1; done < kCount; done *= 2) {
+#pragma GCC unroll 8
+    for (std::int64_t i = 0; i < kCount / 2; ++i) {
+      y[2 * i] = L::template merged<0>(x[i], x[i + kCount / 2]);
+      y[2 * i + 1] = L::template merged<L::kCount / 2>(x[i], x[i + kCount / 2]);
+    }
+#pragma GCC unroll 16
+    for (std::int64_t i = 0; i < kCount; ++i) x[i] = y[i];
+  }
+#pragma GCC unroll 16
+  for (std::int64_t i = 0; i < kCount; ++i) std::memcpy(to + i * to_stride, &x[i], 16);
+}
+
+template <typename T>
+void transpose_items(char* to, std::int64_t to_stride, const char* from, std::int64_t from_stride,
+                     std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t kItem = sizeof(T);
+  const auto plain = [=](std::int64_t row, std::int64_t row_end, std::int64_t column) {
+    for (std::int64_t r = row; r < row_end; ++r)
+      for (std::int64_t c = column; c < columns; ++c)
+        std::memcpy(to + r * to_stride + c * kItem, from + c * from_stride + r * kItem, sizeof(T));
+  };
+  if constexpr (sizeof(T) == 16) {
+    plain(0, rows, 0);
+  } else {
+    constexpr std::int64_t kSide = Lanes<T>::kCount;
+    std::int64_t r = 0;
+    for (; r + kSide <= rows; r += kSide) {
+      std::int64_t c = 0;
+      for (; c + kSide <= columns; c += kSide)
+        transpose_square<T>(to + r * to_stride + c * kItem, to_stride,
+                            from + c * from_stride + r * kItem, from_stride);
+      plain(r, r + kSide, c);
+    }
+    plain(r, rows, 0);
+  }
+}
+
 #define TENON_FORMS(suffix, attribute)                                                            \
   attribute void copy_##suffix(void* to, const void* from, std::int64_t item, std::int64_t step,  \
                                std::int64_t count) {                                              \
@@ -114,6 +182,13 @@ void interleave(void* to, const char* const* from, std::int64_t item, std::int64
   if (has_avx2()) return merge_avx2(to, from, item, columns, count);
 #endif
   merge_plain(to, from, item, columns, count);
+}
+
+void transpose(char* to, std::int64_t to_stride, const char* from, std::int64_t from_stride,
+               std::int64_t item, std::int64_t rows, std::int64_t columns) {
+  with_items(item, [=]<typename T>(T*) {
+    transpose_items<T>(to, to_stride, from, from_stride, rows, columns);
+  });
 }
 
 }  // namespace tenon::detail

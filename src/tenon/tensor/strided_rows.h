@@ -14,4 +14,9 @@ void copy_steps(void* to, const void* from, std::int64_t item, std::int64_t step
 void interleave(void* to, const char* const* from, std::int64_t item, std::int64_t columns,
                 std::int64_t count);
 
+// to[r to_stride + c item] = from[c from_stride + r item] for all rows r and columns c: items of 1,
+// 2, 4, 8 or 16 bytes, strides in bytes. By squares of vectors of 16 bytes.
+void transpose(char* to, std::int64_t to_stride, const char* from, std::int64_t from_stride,
+               std::int64_t item, std::int64_t rows, std::int64_t columns);
+
 }  // namespace tenon::detail
