@@ -102,6 +102,24 @@ def test_a_short_time_transform_and_back():
     assert live(tenon.forecast(program)) > 0
 
 
+@pytest.mark.parametrize("real", ["never", "always"])
+def test_cudnn_samples_a_grid(real):
+    """A grid of 16 × 16 places, with align_corners as flow networks give it."""
+    seen = []
+
+    def program():
+        source = torch.ones(2, 3, 32, 32, device="cuda", requires_grad=True)
+        grid = torch.zeros(2, 16, 16, 2, device="cuda", requires_grad=True)
+        found = nn.functional.grid_sample(source, grid, align_corners=True)
+        found.sum().backward()
+        seen.append((found.shape, source.grad.shape, grid.grad.shape, source.grad.sum().item()))
+
+    held = (2 * 3 * 32 * 32 + 2 * 16 * 16 * 2) * 4 * 2 + 2 * 3 * 16 * 16 * 4
+    assert held <= live(tenon.forecast(program, real=real)) < held + 100
+    assert seen[0][:3] == ((2, 3, 16, 16), (2, 3, 32, 32), (2, 16, 16, 2))
+    assert real == "never" or seen[0][3] == pytest.approx(2 * 3 * 16 * 16)
+
+
 def test_derivatives_forward():
     def program():
         x = torch.ones(1000, device="cuda")

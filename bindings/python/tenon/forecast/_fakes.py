@@ -14,6 +14,8 @@ def implementations() -> List[Tuple[str, Callable[..., Any]]]:
     return [
         ("_thnn_fused_gru_cell", _gru_cell),
         ("_thnn_fused_gru_cell_backward", _gru_cell_backward),
+        ("cudnn_grid_sampler", _sampled),
+        ("cudnn_grid_sampler_backward", _sampled_backward),
         ("batch_norm_stats", _stats),
         ("batch_norm_gather_stats", _gathered),
         ("batch_norm_gather_stats_with_counts", _gathered),
@@ -70,6 +72,15 @@ def _gru_cell_backward(d_hy: Any, kept: Any, bias: bool) -> Any:
     gates = [d_hy.new_empty(rows, 3 * width) for _ in range(2)]
     biases = [d_hy.new_empty(3 * width) for _ in range(2)] if bias else [None, None]
     return (*gates, torch.empty_like(d_hy), *biases)
+
+
+def _sampled(source: Any, grid: Any) -> Any:
+    """native/cudnn/GridSampler.cpp: F.grid_sample with align_corners, without a workspace."""
+    return source.new_empty(*source.shape[:2], *grid.shape[1:3])
+
+
+def _sampled_backward(source: Any, grid: Any, gradient: Any) -> Any:
+    return source.new_empty(source.shape), grid.new_empty(grid.shape)
 
 
 def _of_channels(tensor: Any) -> Any:

@@ -211,6 +211,16 @@ def _batch_norm_backward(source: Any, gradient: Any, weight: Any, mean: Any, var
     )
 
 
+def _sampled(source: Any, grid: Any) -> Any:
+    return torch.ops.aten.grid_sampler_2d(source, grid, 0, 0, True)
+
+
+def _sampled_backward(source: Any, grid: Any, gradient: Any) -> Any:
+    return torch.ops.aten.grid_sampler_2d_backward(
+        gradient, source, grid, 0, 0, True, [True, True]
+    )
+
+
 _SPECIAL: Dict[str, Callable[..., Any]] = {
     "aten::_scaled_dot_product_cudnn_attention": _with_bias,
     "aten::_scaled_dot_product_efficient_attention": _with_bias,
@@ -220,6 +230,8 @@ _SPECIAL: Dict[str, Callable[..., Any]] = {
     "aten::_scaled_dot_product_flash_attention_backward": _flash_backward,
     "aten::cudnn_batch_norm": _batch_norm,
     "aten::cudnn_batch_norm_backward": _batch_norm_backward,
+    "aten::cudnn_grid_sampler": _sampled,
+    "aten::cudnn_grid_sampler_backward": _sampled_backward,
     "aten::_cudnn_rnn": _recurrent,
     "aten::_cudnn_rnn_backward": _recurrent_backward,
     "aten::_thnn_fused_lstm_cell": _lstm_cell,
