@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "rigs/perfect_packing.h"
 #include "tenon/base/error.h"
 #include "tenon/base/random.h"
 #include "tenon/lab/plan_validator.h"
@@ -32,6 +34,20 @@ void expect_no_overlap(const std::vector<PlanRequest>& requests, const Packing& 
     }
   }
   EXPECT_EQ(packing.peak_bytes, highest);
+}
+
+// Allocations and frees in order of time; at one time, frees first. A slot for each request.
+std::vector<ReplayOp> ops_of(const std::vector<PlanRequest>& requests) {
+  std::vector<std::tuple<std::uint32_t, bool, std::uint32_t>> order;
+  for (std::uint32_t i = 0; i < requests.size(); ++i) {
+    order.emplace_back(requests[i].begin, true, i);
+    order.emplace_back(requests[i].end, false, i);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<ReplayOp> ops;
+  for (const auto& [time, alloc, i] : order)
+    ops.push_back({.size_bytes = requests[i].size, .slot = i, .alloc = alloc});
+  return ops;
 }
 
 TEST(PlannerTest, NothingNeedsNothing) {
@@ -64,6 +80,18 @@ TEST(PlannerTest, LessEffortStopsEarlierAtAPackingThatHolds) {
   const Packing little = pack(requests, 512, 0.01);
   EXPECT_GT(little.peak_bytes, pack(requests, 512).peak_bytes);
   expect_no_overlap(requests, little, 512);
+}
+
+// Large blocks, at any time as many bytes as at the peak: greedy orders leave gaps.
+TEST(PlannerTest, ARecordingOfFewBlocksIsSearchedExactlyWhereHeuristicsNeedMore) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    Random random(seed);
+    const std::vector<PlanRequest> requests =
+        rigs::cut_rectangle(random, 4096, 300, 120).requests;
+    EXPECT_GT(pack(requests, 1).peak_bytes, 4096u + 41u);
+    EXPECT_EQ(make_plan(ops_of(requests), 1).total_bytes(), 4096u);
+  }
 }
 
 TEST(PlannerTest, RandomProgramsNeverOverlapAndStayNearTheBound) {

@@ -1,7 +1,8 @@
 // Works out offsets for a recorded program: the static side of the policy `plan`. Thread-safe: pure
 // functions of their arguments. Throws Interrupted where the thread's work is asked to stop
 // (base/interruption.h), and std::bad_alloc. About O(n (log n + m)) for n requests of which m live
-// at a time (planning/pack.h).
+// at a time (planning/pack.h). Of a stream, the loop and the whole may each be searched exactly,
+// some tenths of a second of two cores each.
 #pragma once
 
 #include <cstdint>

@@ -331,10 +331,14 @@ Packing pack_quickly(const std::vector<PlanRequest>& wanted, std::uint64_t unit_
 
 Packing pack_tightly(const std::vector<PlanRequest>& wanted, std::uint64_t unit_bytes,
                      double effort) {
+  return search_below(pack(wanted, unit_bytes, effort), wanted, unit_bytes, effort);
+}
+
+Packing search_below(Packing best, const std::vector<PlanRequest>& wanted,
+                     std::uint64_t unit_bytes, double effort) {
   // Nodes x requests of one search.
   constexpr double kWorkPerSearch = 30e6;
   constexpr int kSteps = 6;
-  Packing best = pack(wanted, unit_bytes, effort);
   if (wanted.empty() || wanted.size() > kMostSearched) return best;
   const std::vector<PlanRequest> requests = in_units(wanted, unit_bytes);
   const auto budget =

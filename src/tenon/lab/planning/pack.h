@@ -29,10 +29,14 @@ Packing pack(const std::vector<PlanRequest>& requests, std::uint64_t unit_bytes,
 // The program's own order alone, best fit: O(n log n). For plans that are made often.
 Packing pack_quickly(const std::vector<PlanRequest>& requests, std::uint64_t unit_bytes);
 
-// pack() for problems of up to some thousand requests, with an exact search below what the
-// heuristics found: at the lower bound first, then by bisection. `effort` bounds the work; at 1 a
-// step of the bisection takes about a second of two cores.
+// pack(), then search_below() it.
 Packing pack_tightly(const std::vector<PlanRequest>& requests, std::uint64_t unit_bytes,
                      double effort = 1);
+
+// An exact search below a packing of up to kMostSearched (fit.h) requests: at the lower bound
+// first, then by six steps of bisection. `effort` bounds the work; at 1 a step takes about a second
+// of two cores. Returns the packing given where the search finds none that is smaller.
+Packing search_below(Packing packing, const std::vector<PlanRequest>& requests,
+                     std::uint64_t unit_bytes, double effort);
 
 }  // namespace tenon
