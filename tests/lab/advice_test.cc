@@ -176,6 +176,41 @@ TEST(RecordedSettings, FindTheReservedPeakByUndoingTheMarks) {
   EXPECT_EQ(recorded_reserved_peak(snapshot, trace), 60 * kMiB);
 }
 
+// The program's own empty_cache() has another stack than the request that follows it.
+TEST(RecordedSettings, CountHowOftenTheDeviceWasFull) {
+  const auto sites = std::make_shared<SiteTable>();
+  const auto site = [&](std::string_view function) {
+    const std::uint32_t frame = sites->add_frame(function, "x.py", 1);
+    return sites->add_site({.stack = sites->add_stack({&frame, 1})});
+  };
+  Trace trace;
+  trace.sites = sites;
+  const auto mark = [&](MarkKind kind, std::uint32_t event, std::uint32_t of_site) {
+    TraceMark made;
+    made.kind = kind;
+    made.event = event;
+    made.site = of_site;
+    trace.marks.push_back(made);
+  };
+  const std::uint32_t relu = site("relu"), empty_cache = site("empty_cache");
+  const auto pair = [&](std::uint32_t went_at, std::uint32_t by, std::uint32_t came_at) {
+    mark(MarkKind::kSegmentFree, went_at, by);
+    mark(MarkKind::kSegmentAlloc, came_at, by == 0 ? 0 : relu);
+  };
+  pair(3, empty_cache, 3);
+  pair(4, relu, 5);
+  pair(6, 0, 6);
+  EXPECT_EQ(times_full({}, trace), 0u);
+  mark(MarkKind::kSegmentFree, 7, relu);
+  pair(7, relu, 7);
+  mark(MarkKind::kSegmentUnmap, 9, relu);
+  mark(MarkKind::kSegmentMap, 9, relu);
+  EXPECT_EQ(times_full({}, trace), 2u);
+  Snapshot collects;
+  collects.settings = {{"PYTORCH_CUDA_ALLOC_CONF", "garbage_collection_threshold:0.8"}};
+  EXPECT_EQ(times_full(collects, trace), 0u);
+}
+
 TEST(Advise, IsNotWorseThanTheRecordingAndCanBeMadeAgain) {
   const Workload workload = recorded("gnn_sampled");
   for (const char* conf : {"", "expandable_segments:True", "max_split_size_mb:64"}) {
@@ -198,6 +233,16 @@ TEST(Advise, ReservesNoMoreThanPyTorchDidWhenItWasRecorded) {
   const Workload workload = recorded("gnn_sampled");
   const Advice advice = tenon::advise({{&workload, "", true, kGiB, ""}}, quick());
   EXPECT_EQ(advice.outcome, AdviceOutcome::kNothingNeeded) << "no settings reserve 1 GiB here";
+  EXPECT_THAT(advice_verdict(advice), HasSubstr("or more reserved bytes than PyTorch held"));
+}
+
+TEST(Advise, MayReserveMoreThanAFullDeviceLetPyTorchHold) {
+  const Workload workload = recorded("gnn_sampled");
+  AdvisedProgram program = {&workload, "", true, kGiB, ""};
+  program.times_full = 2;
+  const Advice advice = tenon::advise({program}, quick());
+  EXPECT_EQ(advice.outcome, AdviceOutcome::kSet);
+  EXPECT_THAT(advice_text(advice), HasSubstr("when it was recorded; 2 times the device was full"));
 }
 
 TEST(Advise, SaysThatTheRecordingContradictsItself) {

@@ -53,7 +53,8 @@ class Adviser {
       advice_.programs.push_back({load.name(), program.file, load.ops().size(),
                                   load.live_peak_bytes(), program.recorded_conf,
                                   program.recorded_known, program.recorded_peak_bytes,
-                                  program.failed, program.room, program.contradiction});
+                                  program.failed, program.room, program.contradiction,
+                                  program.times_full});
       advice_.live_peak_bytes = std::max(advice_.live_peak_bytes, load.live_peak_bytes());
     }
     double events = 1;
@@ -101,10 +102,11 @@ class Adviser {
     advice_.recorded = known ? trials_.figures(first) : trials_.measure_recorded();
     for (std::size_t i = 0; i < programs_.size(); ++i) {
       const std::uint64_t replayed = advice_.recorded.programs[i].reserved_peak_bytes;
-      // What PyTorch held does not include a request that failed.
+      // What PyTorch held does not include a request that failed, nor what a full device denied it.
       const std::uint64_t held =
-          programs_[i].failed ? AdviceFigures::kNever
-                              : programs_[i].recorded_peak_bytes.value_or(AdviceFigures::kNever);
+          programs_[i].failed || programs_[i].times_full > 0
+              ? AdviceFigures::kNever
+              : programs_[i].recorded_peak_bytes.value_or(AdviceFigures::kNever);
       limits_.push_back(std::min({replayed, held, AdviceFigures::kNever - 1}));
       if (failed_in(programs_[i], options_.capacity_bytes)) {
         bool& fits = advice_.recorded.programs[i].fits.emplace(

@@ -40,6 +40,9 @@ struct AdvisedProgram {
   bool failed = false;
   std::optional<RoomAtFailure> room = std::nullopt;
   std::string contradiction = {};  // a sentence: contradiction() in recorded_settings.h
+  // How often it found the device full (times_full()). Then what PyTorch held was what there was,
+  // and settings may reserve more without a limit.
+  std::size_t times_full = 0;
 };
 
 // What is said of a program.
@@ -54,6 +57,7 @@ struct ProgramFacts {
   bool failed = false;
   std::optional<RoomAtFailure> room;
   std::string contradiction;
+  std::size_t times_full = 0;
 };
 
 // What one program would have needed with some settings. Each figure is of a replay of its own.

@@ -144,6 +144,17 @@ std::string shown_by_nvidia_smi(const Advice& advice) {
       bytes(all), bytes(advice.outside.total()), advice.outside.source);
 }
 
+// Whether PyTorch held less than a replay of the recorded settings: what it held is the limit then.
+bool held_less(const Advice& advice) {
+  for (std::size_t i = 0; i < advice.programs.size(); ++i) {
+    const ProgramFacts& program = advice.programs[i];
+    if (!program.failed && program.times_full == 0 && program.recorded_peak_bytes &&
+        *program.recorded_peak_bytes < advice.recorded.programs[i].reserved_peak_bytes)
+      return true;
+  }
+  return false;
+}
+
 std::string no_settings_verdict(const Advice& advice) {
   const std::string_view answer = advice.outcome == AdviceOutcome::kRaiseLimit
                                       ? "a higher limit helps, and other settings are not needed"
@@ -153,8 +164,9 @@ std::string no_settings_verdict(const Advice& advice) {
                        of_card(advice));
   return fmt::format(
              "{}: none of the {} settings tried saves more than 1 % of the reserved bytes, or of "
-             "the smallest device, without a larger one of the two figures.",
-             answer, advice.settings_tried) +
+             "the smallest device, without a larger one of the two figures{}.",
+             answer, advice.settings_tried,
+             held_less(advice) ? ", or more reserved bytes than PyTorch held" : "") +
          trade_off(advice);
 }
 
@@ -251,6 +263,9 @@ std::string title(const Advice& advice) {
       text += fmt::format("; PyTorch held {} ({} bytes) when it was recorded",
                           bytes(*program.recorded_peak_bytes),
                           grouped(*program.recorded_peak_bytes));
+    if (program.times_full > 0)
+      text += fmt::format("; {} time{} the device was full, and PyTorch gave cached memory back",
+                          grouped(program.times_full), program.times_full == 1 ? "" : "s");
     if (program.failed) text += "; it ran out of memory, and replays serve the failed request";
     text += '\n';
   }
@@ -292,6 +307,7 @@ Json json_of(const ProgramFacts& program) {
               {"recorded_conf", program.recorded_conf},
               {"recorded_conf_known", program.recorded_known}};
   if (program.failed) out["failed"] = true;
+  if (program.times_full > 0) out["times_full"] = program.times_full;
   if (program.recorded_peak_bytes) out["recorded_reserved_bytes"] = *program.recorded_peak_bytes;
   return out;
 }

@@ -61,6 +61,7 @@ void add_programs(const Snapshot& snapshot, const std::string& file,
     program.contradiction = contradiction(snapshot, trace, live_peak(trace));
     if (program.recorded_peak_bytes < trace.live_peak_bytes())
       program.recorded_peak_bytes.reset();
+    program.times_full = times_full(snapshot, trace);
     program.file = file;
     program.failed = failed;
     program.room = room_at_failure(snapshot, trace);

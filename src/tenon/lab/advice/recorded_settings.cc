@@ -115,6 +115,13 @@ void replay_as(TorchVersion version, Snapshot& snapshot) {
 
 namespace {
 
+bool came(const TraceMark& mark) {
+  return mark.kind == MarkKind::kSegmentAlloc || mark.kind == MarkKind::kSegmentMap;
+}
+bool went(const TraceMark& mark) {
+  return mark.kind == MarkKind::kSegmentFree || mark.kind == MarkKind::kSegmentUnmap;
+}
+
 struct Held {
   std::uint64_t at_mark = 0;
   std::uint64_t most = 0;
@@ -133,11 +140,9 @@ std::optional<Held> held_since(const Snapshot& snapshot, const Trace& trace, std
   held.most = held.at_mark;
   for (std::size_t i = trace.marks.size(); i-- > first;) {
     const TraceMark& mark = trace.marks[i];
-    const bool came = mark.kind == MarkKind::kSegmentAlloc || mark.kind == MarkKind::kSegmentMap;
-    const bool went = mark.kind == MarkKind::kSegmentFree || mark.kind == MarkKind::kSegmentUnmap;
-    any |= came || went;
-    if (came) held.at_mark -= std::min(held.at_mark, mark.size_bytes);
-    if (went) held.at_mark += mark.size_bytes;
+    any |= came(mark) || went(mark);
+    if (came(mark)) held.at_mark -= std::min(held.at_mark, mark.size_bytes);
+    if (went(mark)) held.at_mark += mark.size_bytes;
     held.most = std::max(held.most, held.at_mark);
   }
   if (!any) return std::nullopt;
@@ -172,6 +177,17 @@ std::optional<std::uint64_t> recorded_reserved_peak(const Snapshot& snapshot, co
   if (trace.most_reserved_bytes != 0) return trace.most_reserved_bytes;
   const std::optional<Held> held = held_since(snapshot, trace, 0);
   return held ? std::optional(held->most) : std::nullopt;
+}
+
+std::size_t times_full(const Snapshot& snapshot, const Trace& trace) {
+  if (recorded_settings(snapshot).conf.find("garbage_collection_threshold") != std::string::npos)
+    return 0;
+  const std::vector<TraceMark>& marks = trace.marks;
+  std::size_t times = 0;
+  for (std::size_t i = 1; i < marks.size(); ++i)
+    times += went(marks[i - 1]) && came(marks[i]) && marks[i].event == marks[i - 1].event &&
+             marks[i].site == marks[i - 1].site && trace.sites->site(marks[i].site).stack != 0;
+  return times;
 }
 
 }  // namespace tenon

@@ -47,4 +47,10 @@ std::string contradiction(const Snapshot& snapshot, const Trace& trace, const Mo
 // from what it held at the end and the marks before. Nothing where the file has neither.
 std::optional<std::uint64_t> recorded_reserved_peak(const Snapshot& snapshot, const Trace& trace);
 
+// How often the device, or a limit, was full when memory was asked for, so that PyTorch gave cached
+// segments back to the driver and then took a new one. Segments went and one came from the same
+// call stack, with no event between. 0 where stacks were not recorded, and with
+// garbage_collection_threshold, which gives segments back before the device is full.
+std::size_t times_full(const Snapshot& snapshot, const Trace& trace);
+
 }  // namespace tenon

@@ -122,6 +122,7 @@ DeviceExplanation explain_device(const TraceFacts& facts, const Snapshot& snapsh
                          .reserved_known = out.reserved_known,
                          .reserved_peak_bytes = out.reserved_peak_bytes,
                          .contradiction = contradiction(snapshot, trace, out.live_peak),
+                         .times_full = times_full(snapshot, trace),
                          .conf = recorded_settings(snapshot).conf,
                          .replay = options.replay});
   return out;

@@ -151,6 +151,11 @@ void say_reserved(const VerdictInput& input, Verdict& out) {
       fmt::format("PyTorch held {}{}, {} ({}) more than was {}live{}.", still ? "" : "at most ",
                   format_byte_size(input.reserved_peak_bytes), format_byte_size(over),
                   percent(over, live), still ? "" : "ever ", still ? " then" : ""));
+  if (input.times_full > 0)
+    out.sentences.push_back(fmt::format(
+        "{} time{} the device was full: PyTorch gave cached memory back to serve a request, which "
+        "waits for the device. tenon advise searches settings with which less is lost.",
+        input.times_full, input.times_full == 1 ? "" : "s"));
 }
 
 void say_what_is_open(const VerdictInput& input, Verdict& out) {

@@ -63,6 +63,7 @@ struct VerdictInput {
   bool reserved_known = false;
   std::uint64_t reserved_peak_bytes = 0;
   std::string contradiction;  // a sentence: contradiction() in advice/recorded_settings.h
+  std::size_t times_full = 0;  // times_full() in advice/recorded_settings.h
   std::string conf;         // the settings that the recording ran with
   bool replay = true;       // measure settings by replay
 };
