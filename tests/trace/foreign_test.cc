@@ -56,6 +56,8 @@ TEST(Foreign, FilesOfOtherToolsAreNamedWithWhatToBringInstead) {
   } kFiles[] = {
       {".pb", pprof(), "is a pprof profile (JAX, Go, gperftools)"},
       {".xplane.pb", xplane(), "is a profile of XLA or TensorFlow (xplane.pb)"},
+      {".html", "\n<!doctype html>\n<html><head>", "is a web page, and none that"},
+      {".html", "<html>\n<img src='data:image/png;base64,iVBO'>", "is a web page, and none that"},
       {".heap", "heap profile: 1: 64 [1: 64] @ heapprofile\n", "of tcmalloc or Go"},
       {".heap", "heap_v2/524288\n  t*: 28106: 56637512 [0: 0]\n", "profile of jemalloc"},
       {".sqlite", std::string("SQLite format 3\0\20\0", 18), "is an SQLite database"},

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -35,6 +36,11 @@ constexpr std::string_view kSqlite =
 constexpr std::string_view kSanitizer =
     "is a log of compute-sanitizer, which has errors of kernels and leaks of the driver's "
     "allocations, not each request and free";
+
+constexpr std::string_view kWebPage =
+    "is a web page, and none that torch.cuda._memory_viz wrote, which hold their snapshot";
+
+constexpr std::string_view kDocument = "<!DOCTYPE HTML";
 
 enum Wire : std::uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
@@ -121,6 +127,15 @@ bool is_xplane(std::string_view bytes) {
   return fields.sound() && named;
 }
 
+bool is_web_page(std::string_view bytes) {
+  const std::size_t at = bytes.find_first_not_of(" \t\r\n");
+  if (at == bytes.npos) return false;
+  const std::string_view head = bytes.substr(at, kDocument.size());
+  return head.starts_with("<html") ||
+         std::equal(head.begin(), head.end(), kDocument.begin(), kDocument.end(),
+                    [](char a, char b) { return (a >= 'a' && a <= 'z' ? a - 32 : a) == b; });
+}
+
 std::string_view kind_of(std::string_view bytes, std::string_view path) {
   if (bytes.starts_with("heap profile:")) return kHeapProfile;
   if (bytes.starts_with("heap_v2/")) return kJemalloc;
@@ -129,6 +144,7 @@ std::string_view kind_of(std::string_view bytes, std::string_view path) {
     if (bytes.starts_with(tool)) return kSanitizer;
   for (const std::string_view ending : {".nsys-rep", ".qdrep", ".qdstrm"})
     if (path.ends_with(ending)) return kNsight;
+  if (is_web_page(bytes)) return kWebPage;
   if (is_pprof(bytes)) return kPprof;
   if (is_xplane(bytes)) return kXplane;
   return {};

@@ -14,6 +14,7 @@
 #include "tenon/trace/profile.h"
 #include "tenon/trace/rmm_csv.h"
 #include "tenon/trace/snapshot_json.h"
+#include "tenon/trace/viz_page.h"
 
 namespace tenon {
 namespace {
@@ -46,6 +47,8 @@ Snapshot load_any(const std::string& path,
   const FileBytes bytes(path);
   const ReadHooks hooks = {progress, [&](std::size_t offset) { bytes.forget_before(offset); }};
   if (looks_like_json(bytes.view())) return load_json(bytes.view(), path, hooks);
+  if (looks_like_viz_page(bytes.view()))
+    return parse_snapshot(pickle_of_page(bytes.view(), path), path);
   if (const std::string what = foreign_format(bytes.view(), path); !what.empty())
     throw ParseError(path, 0, 0, what);
   const bool zipped = bytes.view().starts_with("PK\x03\x04");  // the pickle's reader names it

@@ -19,8 +19,9 @@ class FileTooLarge : public ParseError {
   using ParseError::ParseError;
 };
 
-// Reads CSV, a log of RMM, a PyTorch snapshot (pickled, or as JSON) or a profile of torch.profiler,
-// each of them compressed with zstd or gzip, or not. The content decides, not the name. One trace
+// Reads CSV, a log of RMM, a PyTorch snapshot (pickled, as JSON, or in a page of
+// torch.cuda._memory_viz) or a profile of torch.profiler, each of them compressed with zstd or
+// gzip, or not. The content decides, not the name. One trace
 // for each device with events. Throws ParseError: name, line, column, reason. FileTooLarge where
 // memory is what is missing.
 std::vector<Trace> load_traces(const std::string& path);
