@@ -289,6 +289,29 @@ TEST(Snapshot, RefusesWhatIsNone) {
               HasSubstr("exceeds the largest request"));
 }
 
+// A field of another type, or out of range, was never written by PyTorch; None and a field that is
+// missing are as in older versions.
+TEST(Snapshot, RefusesSegmentsThatPyTorchCannotHaveWritten) {
+  const auto reason = [](const std::string& key, const std::string& value, bool of_block) {
+    using Fields = std::vector<std::pair<std::string_view, std::string>>;
+    Fields block = {{"size", number(512)}, {"state", text("inactive")}};
+    Fields segment = {{"total_size", number(512)}, {"allocated_size", number(0)}};
+    (of_block ? block : segment).emplace_back(key, value);
+    segment.emplace_back("blocks", list({dict(block)}));
+    return failure_of(file(dict({{"segments", list({dict(segment)})},
+                                 {"device_traces", list({list({entry("alloc", 1, 10)})})}})));
+  };
+  EXPECT_THAT(reason("address", number(7), false), IsEmpty());
+  EXPECT_THAT(reason("address", "N", false), IsEmpty());
+  EXPECT_THAT(reason("address", text("x"), false), HasSubstr("a segment: \"address\" is missing"));
+  EXPECT_THAT(reason("device", text("x"), false), HasSubstr("a segment: \"device\" is missing"));
+  EXPECT_THAT(reason("device", number(1'000'000), false), HasSubstr("device 1000000 is none of"));
+  EXPECT_THAT(reason("address", text("x"), true), HasSubstr("a block: \"address\" is missing"));
+  EXPECT_THAT(reason("requested_size", text("x"), true), HasSubstr("\"requested_size\" is mis"));
+  EXPECT_THAT(failure_of(file(dict({{"segments", list({})}, {"device_traces", text("x")}}))),
+              HasSubstr("device_traces holds a str"));
+}
+
 // torch.save(torch.cuda.memory._snapshot(), "snapshot.pt")
 TEST(Snapshot, NamesAnArchiveOfTorchSave) {
   const testing::TemporaryFile saved(".pt", std::string("PK\x03\x04\x14\0\0\0", 8));

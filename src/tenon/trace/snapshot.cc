@@ -44,7 +44,8 @@ class SnapshotReader : private PickleSink {
       const auto name = key.as_string();
       snapshot_.fields.push_back(fields_.shown(key));
       if (name == "device_traces") {
-        if (value.is_sequence()) read_devices(fields_.sequence(value, "device_traces"));
+        if (value.kind() != PickleValue::Kind::kNone)
+          read_devices(fields_.sequence(value, "device_traces"));
       } else if (name == "allocator_settings") {
         read_settings(value);
       } else if (name == kMadeUpSegments) {
@@ -151,11 +152,15 @@ class SnapshotReader : private PickleSink {
       } else if (name == "allocated_size") {
         allocated = fields_.number(field, *name, kSegment);
       } else if (name == "device") {
-        segment.device = static_cast<std::uint32_t>(field.as_uint64().value_or(0) & 0xffff);
+        const std::uint64_t index = fields_.number_or(0, field, *name, kSegment);
+        if (index >= kMaxTraceDevices)
+          fields_.fail(fmt::format("a segment: device {} is none of at most {}", index,
+                                   kMaxTraceDevices));
+        segment.device = static_cast<std::uint32_t>(index);
       } else if (name == "stream") {
         segment.stream = static_cast<std::uint64_t>(field.as_int64().value_or(0));
       } else if (name == "address") {
-        segment.address = field.as_uint64().value_or(0);
+        segment.address = fields_.number_or(0, field, *name, kSegment);
       } else if (name == "segment_type") {
         segment.small_pool = field.as_string() == "small";
       } else if (name == "segment_pool_id") {
@@ -198,9 +203,10 @@ class SnapshotReader : private PickleSink {
         if (name == "size") {
           size = fields_.number(field, *name, kBlock);
         } else if (name == "address") {
-          block.address = field.as_uint64().value_or(address);
+          block.address = fields_.number_or(address, field, *name, kBlock);
         } else if (name == "requested_size") {
-          requested = field.as_uint64();
+          if (field.kind() != PickleValue::Kind::kNone)
+            requested = fields_.number(field, *name, kBlock);
         } else if (name == "state") {
           state = fields_.text(field, *name, kBlock);
         } else if (name == "frames") {

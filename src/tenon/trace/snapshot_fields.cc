@@ -75,6 +75,11 @@ std::uint64_t SnapshotFields::number(const PickleValue& value, std::string_view 
   return *found;
 }
 
+std::uint64_t SnapshotFields::number_or(std::uint64_t otherwise, const PickleValue& value,
+                                        std::string_view key, std::string_view what) const {
+  return value.kind() == PickleValue::Kind::kNone ? otherwise : number(value, key, what);
+}
+
 std::string_view SnapshotFields::text(const PickleValue& value, std::string_view key,
                                       std::string_view what) const {
   const auto found = value.as_string();

@@ -32,6 +32,9 @@ class SnapshotFields {
   std::span<const PickleDocument::Pair> fields(const PickleValue& entry,
                                                std::string_view what);
   std::uint64_t number(const PickleValue& value, std::string_view key, std::string_view what) const;
+  // The same, and `otherwise` for None.
+  std::uint64_t number_or(std::uint64_t otherwise, const PickleValue& value, std::string_view key,
+                          std::string_view what) const;
   std::string_view text(const PickleValue& value, std::string_view key,
                         std::string_view what) const;
   // Notes a key that this reader does not know.
