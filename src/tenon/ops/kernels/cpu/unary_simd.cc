@@ -208,10 +208,49 @@ struct Cos {
     return std::cos(x);
   }
 };
+// tan(x) from sin and cos of what is left of x after the nearest multiple n of pi / 2, at most
+// pi / 4 (Cephes, sinf and sin). For odd n it is -cos / sin. The parts of pi / 2 have few enough
+// digits that products of all but the last with n are exact.
 struct Tan {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return with_zero(d, x, x, hn::Div(hn::Sin(d, x), hn::Cos(d, x)));
+    using T = hn::TFromD<D>;
+    constexpr bool kShort = sizeof(T) == 4;
+    static constexpr float kSin32[] = {-1.6666654611E-1F, 8.3321608736E-3F, -1.9515295891E-4F};
+    static constexpr float kCos32[] = {4.166664568298827E-2F, -1.388731625493765E-3F,
+                                       2.443315711809948E-5F};
+    static constexpr double kSin64[] = {-1.66666666666666307295E-1, 8.33333333332211858878E-3,
+                                        -1.98412698295895385996E-4, 2.75573136213857245213E-6,
+                                        -2.50507477628578072866E-8, 1.58962301576546568060E-10};
+    static constexpr double kCos64[] = {4.16666666666665929218E-2,  -1.38888888888730564116E-3,
+                                        2.48015872888517045348E-5,  -2.75573141792967388112E-7,
+                                        2.08757008419747316778E-9, -1.13585365213876817300E-11};
+    static constexpr T kParts[] = {
+        kShort ? T(1.5703125) : T(1.5707963109016418457),
+        kShort ? T(4.8351287841796875e-4) : T(1.5893254712295856735e-8),
+        kShort ? T(3.13855707645416259765e-7) : T(6.1232339320535942510e-17),
+        kShort ? T(6.0771006282767103812e-11) : T(6.3683171635109499e-25)};
+    const V shifter = hn::Set(d, kShort ? T(kToInteger) : T(1.5 * 0x1p52));
+    const V shifted = hn::MulAdd(x, hn::Set(d, T(2 / std::numbers::pi)), shifter);
+    const V n = hn::Sub(shifted, shifter);
+    V rest = x;
+    for (const T part : kParts) rest = hn::NegMulAdd(n, hn::Set(d, part), rest);
+    const V square = hn::Mul(rest, rest);
+    V sine, cosine;
+    if constexpr (kShort)
+      sine = polynomial(d, square, kSin32), cosine = polynomial(d, square, kCos32);
+    else
+      sine = polynomial(d, square, kSin64), cosine = polynomial(d, square, kCos64);
+    sine = hn::MulAdd(hn::Mul(square, rest), sine, rest);
+    cosine = hn::MulAdd(hn::Mul(square, square), cosine,
+                        hn::NegMulAdd(square, hn::Set(d, T(0.5)), hn::Set(d, T(1))));
+    const hn::RebindToUnsigned<D> bits;
+    const auto odd = hn::ShiftLeft<8 * sizeof(T) - 1>(hn::BitCast(bits, shifted));
+    const auto is_odd = hn::MaskFromVec(
+        hn::BitCast(d, hn::BroadcastSignBit(hn::BitCast(hn::RebindToSigned<D>(), odd))));
+    const V over = hn::IfThenElse(is_odd, cosine, sine);
+    const V under = hn::IfThenElse(is_odd, sine, cosine);
+    return with_zero(d, x, x, hn::Div(hn::Xor(over, hn::BitCast(d, odd)), under));
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
