@@ -1,10 +1,12 @@
 """The search of tenon fit, over programs whose need is a formula, and what it prints."""
 
 import pytest
+from torch import nn
 
 from tenon import _core
 from tenon.fit import Fit, main, table
 from tenon.forecast import ForecastError
+from tenon.forecast._changes import layers
 from tenon.forecast._engine import ProgramFailed
 
 GIB = 1 << 30
@@ -109,3 +111,17 @@ def test_only_a_value_that_fails_is_told_of_multiples(monkeypatch, change, hint)
     with pytest.raises(ForecastError) as raised:
         fit.forecast(8, change)
     assert ("--multiple-of" in str(raised.value)) == hint and "no bfloat16" in str(raised.value)
+
+
+def test_layers_between_others_are_checkpointed():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(8, 8)
+
+    blocks = [Block() for _ in range(3)]
+    stages = [nn.Sequential(*[Block() for _ in range(2)]) for _ in range(2)]
+    model = nn.Sequential(nn.Embedding(8, 8), *blocks, *stages, nn.Linear(8, 8))
+    assert layers(model) == [*blocks, *stages[0], *stages[1]]
+    assert layers(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))) == []
+    assert layers(nn.ModuleList(stages)) == [*stages, *stages[0], *stages[1]]

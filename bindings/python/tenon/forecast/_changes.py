@@ -46,13 +46,18 @@ def _autocast() -> List[Tuple[Any, str, Any]]:
 
 
 def layers(root: Any) -> List[Any]:
-    """Layers that stand in a list or row of their kind."""
-    found = []
-    for part in root.modules():
-        if isinstance(part, (torch.nn.ModuleList, torch.nn.Sequential)) and len(part) >= 2:
-            kinds = {type(child) for child in part}
-            if len(kinds) == 1 and any(True for _ in part[0].children()):
-                found.extend(part)
+    """Layers that stand in a list or row with others of their kind.
+
+    Beside layers of other kinds, rows of layers are no layers: what stands in them is.
+    """
+    rows = (torch.nn.ModuleList, torch.nn.Sequential)
+    found: List[Any] = []
+    for part in filter(lambda part: isinstance(part, rows), root.modules()):
+        kinds = [type(child) for child in part]
+        for child, kind in zip(part, kinds):
+            alone = kinds.count(kind) < 2 or len(set(kinds)) > 1 and isinstance(child, rows)
+            if not alone and any(True for _ in child.children()):
+                found.append(child)
     return found
 
 
