@@ -116,6 +116,19 @@ HWY_INLINE void fetch(const From* from, std::int64_t count) {
   for (std::int64_t i = 0; i < count; i += kLine) __builtin_prefetch(from + i, 0, 2);
 }
 
+#if HWY_TARGET != HWY_SCALAR
+// Of 16 bytes each.
+template <class D, class V>
+HWY_INLINE auto sum_of_blocks(D d, V v) {
+  if constexpr (hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) == 16) {
+    return v;
+  } else {
+    const hn::Half<D> half;
+    return sum_of_blocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+#endif
+
 // The sums of four vectors' lanes, each in the same order.
 template <class D, class V>
 HWY_INLINE void put_sums(D d, V a, V b, V c, V e, hn::TFromD<D>* sums) {
@@ -128,20 +141,19 @@ HWY_INLINE void put_sums(D d, V a, V b, V c, V e, hn::TFromD<D>* sums) {
   const auto pair = [&](V x, V y) HWY_ATTR {
     return hn::Add(hn::InterleaveLower(d, x, y), hn::InterleaveUpper(d, x, y));
   };
-  constexpr std::size_t kInBlock = 16 / sizeof(T);
-  const hn::CappedTag<T, kInBlock> block;
-  HWY_ALIGN T lanes[2 * hn::MaxLanes(d)];
-  const auto put = [&](V x, T* to) HWY_ATTR {
-    hn::Store(x, d, lanes);
-    auto sum = hn::Load(block, lanes);
-    for (std::size_t l = kInBlock; l < hn::Lanes(d); l += kInBlock)
-      sum = hn::Add(sum, hn::Load(block, lanes + l));
-    hn::StoreU(sum, block, to);
-  };
-  if constexpr (sizeof(T) == 4)
-    put(pair(pair(a, c), pair(b, e)), sums);
-  else
-    put(pair(a, b), sums), put(pair(c, e), sums + 2);
+  const hn::CappedTag<T, 16 / sizeof(T)> block;
+  if constexpr (sizeof(T) == 4) {
+    hn::StoreU(sum_of_blocks(d, pair(pair(a, c), pair(b, e))), block, sums);
+  } else {
+    const auto ab = sum_of_blocks(d, pair(a, b)), ce = sum_of_blocks(d, pair(c, e));
+    if constexpr (hn::MaxLanes(D()) >= 4) {  // read as one vector, which two stores would delay
+      const hn::FixedTag<T, 4> all;
+      hn::StoreU(hn::Combine(all, ce, ab), all, sums);
+    } else {
+      hn::StoreU(ab, block, sums);
+      hn::StoreU(ce, block, sums + 2);
+    }
+  }
 #endif
 }
 
@@ -187,14 +199,14 @@ void some_rows(const cpu::VectorTask& task, std::int64_t first, std::int64_t vec
     add(std::false_type(), [&](const auto* from) { return load(d, from + i); });
     if constexpr (kHalves)
       add(std::true_type(), [&](const auto* from) { return load(d, from + i + lanes); });
-    if (vector == 0)
+    if (sizeof(From) == 2 && vector == 0)
       for (int r = 0; r < kRows; ++r)
         fetch(row + (kRows + r) * task.row_stride + i, kParts * lanes);
   }
   if (i < task.length) {
     const std::int64_t rest = task.length - i;
     add(std::false_type(), [&](const auto* from) { return load_some(d, from + i, rest); });
-    if constexpr (kHalves)
+    if (kHalves && rest > lanes)
       add(std::true_type(), [&](const auto* from) {
         return load_some(d, from + i + lanes, rest - lanes);
       });
@@ -215,6 +227,7 @@ void some_rows(const cpu::VectorTask& task, std::int64_t first, std::int64_t vec
 // Vectors in groups of about one size.
 template <int kRows, typename From, typename X>
 void rows_by_vectors(const cpu::VectorTask& task, std::int64_t first) {
+  if (task.count == 1) return some_rows<kRows, 1, From, X>(task, first, 0);
   const std::int64_t groups = (task.count + kMostVectors - 1) / kMostVectors;
   for (std::int64_t g = 0, v = 0, next; g < groups; ++g, v = next) {
     next = (g + 1) * task.count / groups;
