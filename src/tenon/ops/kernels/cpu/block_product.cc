@@ -138,8 +138,7 @@ class Blocks {
         b_(products.b),
         depth_(parts_of(products.k)),
         packs_a_(a_.down == 1 && p_.n > kFewColumns),
-        packs_b_(!kMaskedIsExact || b_.right != 1 ||
-                 p_.m > (p_.n * p_.k > kMostInPlace ? kProductRows : kFewRows)),
+        packs_b_(!kMaskedIsExact || b_.right != 1 || p_.m > kFewRows),
         block_(cpu::block_product_room<T>((columns() + rows()) * depth_)),
         panels_(block_ + columns() * depth_) {}
 
@@ -153,11 +152,11 @@ class Blocks {
   }
 
  private:
-  static constexpr auto kStrip = 2 * static_cast<std::int64_t>(hn::MaxLanes(hn::ScalableTag<T>()));
-  // A few rows meet b where it lies, if the second-level cache may hold it.
-  static constexpr std::int64_t kFewRows = 16, kFewColumns = 2 * kStrip;
+  static constexpr auto kStrip =
+      kProductVectors * static_cast<std::int64_t>(hn::MaxLanes(hn::ScalableTag<T>()));
+  // A few rows meet b where it lies.
+  static constexpr std::int64_t kFewRows = 96, kFewColumns = 256 / sizeof(T);
   static constexpr std::int64_t kBlockColumns = 2048 / sizeof(T);
-  static constexpr std::int64_t kMostInPlace = (1 << 20) / sizeof(T);
 
   static std::int64_t whole(std::int64_t count, std::int64_t unit) {
     return (count + unit - 1) / unit * unit;
@@ -210,7 +209,7 @@ class Blocks {
   const std::int64_t depth_;  // at most kDepth, in equal parts of k
   const bool packs_a_;        // where rows lie across memory; else they are read where they are
   const bool packs_b_;
-  T* const block_;   // of b: strips of two vectors' columns
+  T* const block_;   // of b: strips of kProductVectors' columns
   T* const panels_;  // of a: as many rows as the registers hold
 };
 

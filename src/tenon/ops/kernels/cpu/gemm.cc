@@ -167,13 +167,16 @@ bool has_our_blocks() {
   return is_wider;
 }
 
-// Blocks would transpose what vectors on the left meet as rows, and they take less time than more
-// than two that meet columns, or than vectors on the right that fill theirs.
+// Blocks would transpose what vectors on the left meet as rows: the longer these are, the more
+// vectors are faster. Blocks take less time than more than two that meet columns, or than vectors
+// on the right that fill theirs.
 bool is_by_vectors(const Products& p) {
-  constexpr std::int64_t kFewMeetRows = 16, kFewMeetColumns = 2, kFewBytes = 32;
+  constexpr std::int64_t kFewMeetRows = 16, kFewMeetLongRows = 64, kLong = 192;
+  constexpr std::int64_t kFewMeetColumns = 2, kFewBytes = 32;
   if (!is_of_our_blocks(p.dtype) || !has_our_blocks()) return is_by_vectors(p.dtype, p.m, p.n);
   if (p.n < p.m) return p.n * static_cast<std::int64_t>(item_size(p.dtype)) <= kFewBytes;
-  return p.m <= (p.b.transposed ? kFewMeetRows : kFewMeetColumns);
+  if (!p.b.transposed) return p.m <= kFewMeetColumns;
+  return p.m <= (p.k < kLong ? kFewMeetRows : kFewMeetLongRows);
 }
 
 // What is over before a library has begun. A vector alone fills no more than a lane.
