@@ -60,7 +60,10 @@ __attribute__((target("avx2"))) void convert_avx2(To* to, const From* from, std:
 template <typename To, typename From>
 __attribute__((target(TENON_AVX512))) void convert_avx512(To* to, const From* from,
                                                           std::int64_t count) {
-  convert_each(to, from, count);  // which has conversions to int64
+  if constexpr (std::is_same_v<From, float>)
+    convert(to, from, count);
+  else
+    convert_each(to, from, count);  // which has conversions of f64 to int64
 }
 #endif
 
