@@ -305,6 +305,19 @@ TEST(Advise, PrintsEachByteWhereTwoFiguresRoundToTheSame) {
                         "1,605,638,009 bytes instead of 1,612,408,739 bytes (6.46 MiB less)"));
 }
 
+TEST(Advise, SaysWhereASavingIsCountedFromMoreThanPyTorchHeld) {
+  Advice advice;
+  advice.outcome = AdviceOutcome::kSet;
+  advice.best.programs = {{kGiB, kGiB, 0, std::nullopt}};
+  advice.recorded.programs = {{3 * kGiB, 2 * kGiB, 0, std::nullopt}};
+  advice.programs.emplace_back().recorded_peak_bytes = 2 * kGiB;
+  EXPECT_THAT(advice_verdict(advice),
+              EndsWith("When it was recorded PyTorch held 2 GiB, less than the replay of the same "
+                       "settings: the saving may be smaller."));
+  advice.programs[0].recorded_peak_bytes = 3 * kGiB;
+  EXPECT_THAT(advice_verdict(advice), Not(HasSubstr("may be smaller")));
+}
+
 TEST(Advise, SaysWhenATradeOffIsOfUse) {
   Advice advice;
   advice.outcome = AdviceOutcome::kNothingNeeded;

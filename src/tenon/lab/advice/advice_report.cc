@@ -145,14 +145,25 @@ std::string shown_by_nvidia_smi(const Advice& advice) {
 }
 
 // Whether PyTorch held less than a replay of the recorded settings: what it held is the limit then.
-bool held_less(const Advice& advice) {
-  for (std::size_t i = 0; i < advice.programs.size(); ++i) {
-    const ProgramFacts& program = advice.programs[i];
-    if (!program.failed && program.times_full == 0 && program.recorded_peak_bytes &&
-        *program.recorded_peak_bytes < advice.recorded.programs[i].reserved_peak_bytes)
-      return true;
-  }
+bool held_less(const Advice& advice, std::size_t i) {
+  const ProgramFacts& program = advice.programs[i];
+  return !program.failed && program.times_full == 0 && program.recorded_peak_bytes &&
+         *program.recorded_peak_bytes < advice.recorded.programs[i].reserved_peak_bytes;
+}
+bool any_held_less(const Advice& advice) {
+  for (std::size_t i = 0; i < advice.programs.size(); ++i)
+    if (held_less(advice, i)) return true;
   return false;
+}
+
+// Of the recording that needs most: a saving that is counted from more than PyTorch held.
+std::string held_less_than_replayed(const Advice& advice) {
+  const std::size_t worst = advice.recorded.worst();
+  if (worst >= advice.programs.size() || !held_less(advice, worst)) return "";
+  return fmt::format(
+      " When it was recorded PyTorch held {}, less than the replay of the same settings: the "
+      "saving may be smaller.",
+      bytes(*advice.programs[worst].recorded_peak_bytes));
 }
 
 std::string no_settings_verdict(const Advice& advice) {
@@ -166,7 +177,7 @@ std::string no_settings_verdict(const Advice& advice) {
              "{}: none of the {} settings tried saves more than 1 % of the reserved bytes, or of "
              "the smallest device, without a larger one of the two figures{}.",
              answer, advice.settings_tried,
-             held_less(advice) ? ", or more reserved bytes than PyTorch held" : "") +
+             any_held_less(advice) ? ", or more reserved bytes than PyTorch held" : "") +
          trade_off(advice);
 }
 
@@ -198,7 +209,8 @@ std::string verdict_on_settings(const Advice& advice) {
   if (advice.capacity_bytes != 0)
     return fmt::format("with {} it fits into {}; with the recorded settings it does not. It {}.",
                        named(advice.best.conf), of_card(advice), savings(advice));
-  return fmt::format("with {} it {}.", named(advice.best.conf), savings(advice));
+  return fmt::format("with {} it {}.{}", named(advice.best.conf), savings(advice),
+                     held_less_than_replayed(advice));
 }
 
 void add_row(TextTable& table, const Advice& advice, const std::string& name,
