@@ -99,8 +99,7 @@ class PanelRunner {
   }
 
   // Whether panels are worth more than their rows: short rows, or several that need no gathering
-  // but of a row that they share, or for which copying is less than calls for each. Not where each
-  // row has an element of its own that a form takes as it is.
+  // but of a row that they share, or for which copying is less than calls for each.
   bool is_worth_it() const {
     if (loop_.row_length() <= kLongest) return true;
     for (std::size_t i = 0; i <= plan_.input_count; ++i) {
@@ -109,7 +108,6 @@ class PanelRunner {
       const bool is_copied =
           (step == o.item || step == 0) && loop_.row_length() * o.item <= kLongestBytes;
       const bool is_shared = i > 0 && loop_.stride_at(1, i) == 0;
-      if (step == 0 && !is_shared && i > 0 && i < 3 && plan_.single[i - 1] != nullptr) return false;
       if (!o.dense && !is_copied && !is_shared) return false;
     }
     return most_rows() >= 2;
