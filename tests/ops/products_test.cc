@@ -97,7 +97,7 @@ TEST(MatmulTest, FewVectorsAndBatchesOfSmallProductsAreExact) {
     const DType dtype = kDTypes[round % 4];
     const bool is_few = random.chance(0.6);
     const std::int64_t batch = is_few ? pick(1, 2) : pick(1, 40);
-    std::int64_t m = pick(1, 9), n = is_few ? pick(1, 600) : pick(1, 40);
+    std::int64_t m = pick(1, random.chance(0.2) ? 70 : 9), n = is_few ? pick(1, 600) : pick(1, 40);
     const std::int64_t k = is_few ? pick(1, 300) : pick(1, 40);
     if (random.chance(0.5)) std::swap(m, n);
     const auto whole = [&](std::int64_t rows, std::int64_t columns) {

@@ -167,8 +167,8 @@ bool has_our_blocks() {
   return is_wider;
 }
 
-// Blocks would transpose what vectors on the left meet as rows: the longer these are, the more
-// vectors are faster. Blocks take less time than more than two that meet columns, or than vectors
+// Blocks would transpose what vectors on the left meet as rows: of f64, long ones make more
+// vectors faster. Blocks take less time than more than two that meet columns, or than vectors
 // on the right that fill theirs.
 bool is_by_vectors(const Products& p) {
   constexpr std::int64_t kFewMeetRows = 16, kFewMeetLongRows = 64, kLong = 192;
@@ -176,7 +176,8 @@ bool is_by_vectors(const Products& p) {
   if (!is_of_our_blocks(p.dtype) || !has_our_blocks()) return is_by_vectors(p.dtype, p.m, p.n);
   if (p.n < p.m) return p.n * static_cast<std::int64_t>(item_size(p.dtype)) <= kFewBytes;
   if (!p.b.transposed) return p.m <= kFewMeetColumns;
-  return p.m <= (p.k < kLong ? kFewMeetRows : kFewMeetLongRows);
+  const bool is_long = p.dtype == DType::kF64 && p.k >= kLong;
+  return p.m <= (is_long ? kFewMeetLongRows : kFewMeetRows);
 }
 
 // What is over before a library has begun. A vector alone fills no more than a lane.
