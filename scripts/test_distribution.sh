@@ -1,16 +1,24 @@
 #!/usr/bin/env bash
 # scripts/test_distribution.sh [SUITE]: runs `make test` of this commit in a bare tree of another
-# release of Debian (default: trixie, Debian 13). Needs root, for debootstrap and chroot.
+# release (default: trixie, Debian 13; noble is Ubuntu 24.04). Needs root, for debootstrap and chroot.
 #   JOBS  at once (default: one for each core)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 suite=${1:-trixie}
-mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+if [ "$suite" = noble ]; then  # Debian has neither Ubuntu's keys nor a script for this release
+  mirror=${UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu}
+  options=(--no-check-gpg --components=main,universe)
+  script=(/usr/share/debootstrap/scripts/gutsy)
+else
+  mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+  options=()
+  script=()
+fi
 [ "$(id -u)" -eq 0 ] || { echo "make test-distribution needs root: it makes a Debian tree and changes into it" >&2; exit 1; }
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/tenon/$suite
 if [ ! -f "$cache.tar" ]; then
   mkdir -p "$cache"
-  debootstrap --variant=minbase "$suite" "$cache" "$mirror"
+  debootstrap --variant=minbase "${options[@]}" "$suite" "$cache" "$mirror" "${script[@]}"
   tar -C "$cache" -cf "$cache.tar.part" .
   rm -rf --one-file-system "$cache"
   mv "$cache.tar.part" "$cache.tar"
