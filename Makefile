@@ -13,7 +13,7 @@ help:
 	@echo "make test-package  install those packages into a bare Debian 12 tree and use them there (needs root)"
 	@echo "make test-aarch64  cross-compile the allocators for 64-bit ARM, run their tests under qemu"
 	@echo "make test-clang  build all by clang without a warning and test it, memory and lab also over libc++"
-	@echo "make test-distribution SUITE=trixie  make test in a bare tree of Debian 13 (needs root)"
+	@echo "make test-distribution SUITE=trixie  make test in a bare tree of Debian 13 or Ubuntu 24.04 (noble); needs root"
 	@echo "make test-abi  the C interface and the exported functions against those that abi/ records"
 	@echo "make docs  the reference of the public headers and of Python, in build/docs; fails where a name has no comment"
 	@echo "make test-distributed  training on several processes, over Open MPI and over MPICH (JOBS: compilers at a time)"

@@ -137,7 +137,7 @@ TEST(Results, TheReadmeIsOneScreenAndAHalf) {
 
 // The README's figures are cited, and few. Outside of code, a number with a decimal point is one.
 TEST(Results, TheReadmeTypesNoFigure) {
-  const std::set<std::string> not_measured = {"0.1", "1.0", "1.1", "2.0", "2.11", "3.9"};
+  const std::set<std::string> not_measured = {"0.1", "1.0", "1.1", "2.0", "2.11", "24.04", "3.9"};
   const std::string text = std::regex_replace(text_of(kRoot / "README.md"),
                                               std::regex("```[^`]*```"), "");
   const auto count =
