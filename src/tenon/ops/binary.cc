@@ -45,7 +45,8 @@ BlockFunction shared_power(const Tensor& exponent, DType compute) {
 }
 
 // Whether both are on the host and of the result's 16-bit floats, or one is and the other a number
-// for all of its elements.
+// for all of its elements: such a number stays in f32. Where the others overlap, a row could have
+// one element of each, and only one of the two would stay as it is.
 bool are_halves(const BinaryDtypes& dtypes, const Tensor& a, const Tensor& b, Device device) {
   if (compute_dtype(dtypes.result) == dtypes.result || device != Device{}) return false;
   const auto is_single = [](const Tensor& x, const Tensor& others) {

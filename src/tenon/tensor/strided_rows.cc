@@ -13,18 +13,27 @@ struct TwoWords {
   std::uint64_t words[2];
 };
 
+// An item may be several elements, whose alignment is less than its size.
+template <typename T>
+struct Loose {
+  using Item [[gnu::aligned(1)]] = T;
+};
+
 // A step that is known makes shuffles of vectors; kAny is the one that is given.
 constexpr int kAny = 1 << 30;
 
 template <int kStep, typename T>
 [[gnu::always_inline]] inline void copy(T* to, const T* from, std::int64_t step,
                                         std::int64_t count) {
+  typename Loose<T>::Item* const target = to;
+  const typename Loose<T>::Item* const source = from;
   if constexpr (kStep == 0) {
-    const T item = *from;
-    for (std::int64_t i = 0; i < count; ++i) to[i] = item;
+    const T item = *source;
+    for (std::int64_t i = 0; i < count; ++i) target[i] = item;
   } else {
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < count; ++i) to[i] = from[i * (kStep == kAny ? step : kStep)];
+    for (std::int64_t i = 0; i < count; ++i)
+      target[i] = source[i * (kStep == kAny ? step : kStep)];
   }
 }
 
@@ -49,11 +58,13 @@ template <typename T>
 
 template <int kColumns, typename T>
 [[gnu::always_inline]] inline void merge(T* to, const char* const* from, std::int64_t count) {
-  const T* columns[kColumns];
-  for (int c = 0; c < kColumns; ++c) columns[c] = reinterpret_cast<const T*>(from[c]);
+  using Item = typename Loose<T>::Item;
+  Item* const target = to;
+  const Item* columns[kColumns];
+  for (int c = 0; c < kColumns; ++c) columns[c] = reinterpret_cast<const Item*>(from[c]);
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < count; ++i)
-    for (int c = 0; c < kColumns; ++c) to[i * kColumns + c] = columns[c][i];
+    for (int c = 0; c < kColumns; ++c) target[i * kColumns + c] = columns[c][i];
 }
 
 template <typename T>
