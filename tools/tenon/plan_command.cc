@@ -184,7 +184,7 @@ Subcommand add_plan(CommandLine& app) {
   plan.add_flag("--own-memory", arguments->own_memory,
                 "Give each stream its own memory, even if sharing needs less");
   plan.add_option("--effort", arguments->effort,
-                  "Search effort for hard problems; 1 takes at most about a minute")
+                  "Search effort for hard problems; 1 takes a few minutes at most")
       .show_default()
       .between(0.01, 1000.0);
   plan.add_flag("--json", arguments->json, "Print JSON");
