@@ -19,6 +19,7 @@
 #include "tenon/ops/kernels/cpu/blocks.h"
 #include "tenon/ops/kernels/cpu/scalar_math.h"
 #include "tenon/ops/kernels/cpu/simd_forms.h"
+#include "tenon/ops/kernels/cpu/wrap.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::ops::HWY_NAMESPACE {
@@ -29,10 +30,7 @@ inline constexpr bool kIsComplex = std::is_same_v<T, Complex64> || std::is_same_
 template <typename T>
 inline constexpr bool kIsFloat = std::is_floating_point_v<T>;
 
-// Integers wrap: the arithmetic is done unsigned.
-template <typename T>
-using Wrap = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
-                                         std::type_identity<T>>::type;
+using cpu::Wrap;
 
 struct Add {
   template <typename T>

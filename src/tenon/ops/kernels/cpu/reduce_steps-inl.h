@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "hwy/highway.h"
+#include "tenon/ops/kernels/cpu/wrap.h"
 #include "tenon/tensor/dtype.h"
 
 #if defined(TENON_OPS_REDUCE_STEPS_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -19,6 +20,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tenon::ops::HWY_NAMESPACE {
 namespace {  // several files have types of one name here
 
+using cpu::Wrap;
+
 // Each: the accumulator of no elements, how one takes in an element (x, already shifted where that
 // applies), and how two become one.
 struct Sum {
@@ -28,11 +31,11 @@ struct Sum {
   }
   template <typename A, typename T>
   static A take(A a, T x, double) {
-    return a + static_cast<A>(x);
+    return combine(a, static_cast<A>(x));
   }
   template <typename A>
   static A combine(A a, A b) {
-    return a + b;
+    return static_cast<A>(static_cast<Wrap<A>>(a) + static_cast<Wrap<A>>(b));
   }
 };
 struct Product {
@@ -42,11 +45,11 @@ struct Product {
   }
   template <typename A, typename T>
   static A take(A a, T x, double) {
-    return a * static_cast<A>(x);
+    return combine(a, static_cast<A>(x));
   }
   template <typename A>
   static A combine(A a, A b) {
-    return a * b;
+    return static_cast<A>(static_cast<Wrap<A>>(a) * static_cast<Wrap<A>>(b));
   }
 };
 template <bool kLargest>
