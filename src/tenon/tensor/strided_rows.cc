@@ -9,7 +9,7 @@
 namespace tenon::detail {
 namespace {
 
-struct TwoWords {
+struct [[gnu::packed]] TwoWords {
   std::uint64_t words[2];
 };
 
