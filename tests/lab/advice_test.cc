@@ -245,6 +245,22 @@ TEST(Advise, MayReserveMoreThanAFullDeviceLetPyTorchHold) {
   EXPECT_THAT(advice_text(advice), HasSubstr("when it was recorded; 2 times the device was full"));
 }
 
+TEST(Advise, SaysHowOftenTheProgramEmptiedTheCache) {
+  Trace trace =
+      testing::TraceMaker().alloc(1, 0, 40 << 20).free(1, 1).alloc(2, 2, 60 << 20).make();
+  const auto text = [&] {
+    const Workload workload(trace);
+    return advice_text(tenon::advise({{&workload, "", true, std::nullopt, ""}}, quick()));
+  };
+  EXPECT_THAT(text(), Not(HasSubstr("gave idle memory back")));
+  TraceMark call;
+  call.kind = MarkKind::kEmptyCache;
+  call.event = 2;
+  trace.marks.push_back(call);
+  EXPECT_THAT(text(), HasSubstr("; 1 time the program gave idle memory back (empty_cache, sleep), "
+                                "and so do replays"));
+}
+
 TEST(Advise, SaysThatTheRecordingContradictsItself) {
   Snapshot snapshot =
       load_snapshot(std::string(TENON_SOURCE_DIR) + "/data/snapshots/gnn_sampled.pickle");

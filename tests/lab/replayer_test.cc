@@ -6,6 +6,7 @@
 #include "lab/traces.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/lab/failed_requests.h"
 
 namespace tenon {
 namespace {
@@ -51,6 +52,25 @@ TEST(Replay, ChargesDriverCallsAndWaitsByTheCostModel) {
   EXPECT_EQ(figures.ledger.memory_calls(), 2u);
   EXPECT_EQ(figures.ledger.moving_stall_ns, 0u);
   EXPECT_EQ(figures.reserved_peak_bytes, 2 * kMiB);
+}
+
+TEST(Replay, EmptiesTheCacheWhereTheProgramDid) {
+  // 40 MiB, then 60 MiB, which do not fit into the first segment.
+  Trace trace = TraceMaker()
+                    .alloc(1, 0, 40 * kMiB)
+                    .free(1, 100)
+                    .alloc(2, 200, 60 * kMiB)
+                    .free(2, 300)
+                    .make();
+  EXPECT_EQ(replay(Workload(trace), over("caching")).reserved_peak_bytes, 100 * kMiB);
+  TraceMark call;
+  call.kind = MarkKind::kEmptyCache;
+  call.event = 2;
+  trace.marks.push_back(call);
+  EXPECT_EQ(replay(Workload(trace), over("caching")).reserved_peak_bytes, 60 * kMiB);
+  const Workload served(with_failed_requests(trace));
+  EXPECT_EQ(replay(served, over("caching")).reserved_peak_bytes, 60 * kMiB);
+  EXPECT_EQ(Replayer(served, over("caching")).reserved_peak(kTiB), 60 * kMiB);
 }
 
 TEST(Replay, MeasuresFragmentationWhenTheReservedPeakIsReached) {

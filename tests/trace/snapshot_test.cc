@@ -224,6 +224,23 @@ TEST(Snapshot, NamesFieldsThatItDoesNotKnow) {
   EXPECT_THAT(snapshot.notes[0], HasSubstr("a trace entry: colour"));
 }
 
+TEST(Snapshot, WarnsOfSegmentsThatOverlap) {
+  const auto warnings = [](std::uint64_t device, std::uint64_t address) {
+    return parse_snapshot(
+               pickled::snapshot({pickled::segment(0, 4096, 4096, {}),
+                                  pickled::segment(device, address, 4096, {})},
+                                 {{entry("alloc", 1, 10)}}),
+               "run.pickle")
+        .traces.at(0)
+        .warnings;
+  };
+  EXPECT_THAT(warnings(0, 8192), IsEmpty());
+  EXPECT_THAT(warnings(1, 4096), IsEmpty()) << "another device";
+  EXPECT_THAT(warnings(0, 6000),
+              ElementsAre("run.pickle: 1 of 2 segments overlap another one, first at 0x1770: the "
+                          "file was edited or damaged"));
+}
+
 TEST(Snapshot, CountsActionsThatItDoesNotKnow) {
   std::vector<std::string> entries = {entry("alloc", 1, 10), entry("teleport", 1, 10),
                                       entry("teleport", 1, 10), entry("shrug", 1, 10)};

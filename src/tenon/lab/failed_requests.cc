@@ -57,7 +57,7 @@ Trace with_failed_requests(const Trace& trace) {
   };
   for (const TraceMark& mark : trace.marks) {
     copy_until(std::min<std::size_t>(mark.event, trace.events.size()));
-    if (is_sleep(mark.kind)) {
+    if (gives_back(mark.kind)) {
       served.marks.push_back(mark);
       served.marks.back().event = static_cast<std::uint32_t>(served.events.size());
     }

@@ -27,8 +27,8 @@ std::optional<RoomAtFailure> room_at_failure(const Snapshot& snapshot, const Tra
 bool has_failed_requests(const Trace& trace);
 
 // The trace with each request that failed served at the event where it failed, and freed at once:
-// the least that the program needs to go on. What a Workload takes: of the marks those of sleep,
-// and neither sites nor addresses.
+// the least that the program needs to go on. What a Workload takes: of the marks those
+// where idle memory went back, and neither sites nor addresses.
 Trace with_failed_requests(const Trace& trace);
 
 }  // namespace tenon

@@ -42,12 +42,12 @@ Workload::Workload(const Trace& trace)
   const std::int64_t first_us = trace.events.empty() ? 0 : trace.events.front().time_us;
   std::int64_t now_us = first_us;
   std::size_t mark = 0;
-  bool gives_back = false;
+  bool gave_back = false;
   for (std::size_t i = 0; i < trace.events.size(); ++i) {
     const TraceEvent& event = trace.events[i];
     now_us = std::max(now_us, event.time_us);
     for (; mark < trace.marks.size() && trace.marks[mark].event <= i; ++mark)
-      gives_back = gives_back || is_sleep(trace.marks[mark].kind);
+      gave_back = gave_back || gives_back(trace.marks[mark].kind);
     if (event.op == TraceOp::kFreeRequested) continue;
     const bool alloc = event.op == TraceOp::kAlloc;
     std::uint32_t& slot = slot_of[event.block];
@@ -60,7 +60,7 @@ Workload::Workload(const Trace& trace)
       free_slots.pop_back();
     }
     ops_.push_back({event.size_bytes, slot, static_cast<std::uint16_t>(event.stream), alloc,
-                    std::exchange(gives_back, false)});
+                    std::exchange(gave_back, false)});
     times_ns_.push_back(static_cast<std::uint64_t>(now_us - first_us) * 1000);
     events_.push_back(static_cast<std::uint32_t>(i + 1));
   }

@@ -27,8 +27,9 @@ constexpr std::array<std::string_view, kRoles> kColumns = {"time_us", "op",     
                                                            "stream",  "thread", "device", "tag"};
 constexpr std::array<std::string_view, kNeeded> kNeededColumns = {"time_us", "op", "id", "size",
                                                                   "stream"};
-constexpr std::array kMarks = {MarkKind::kSleepToHost, MarkKind::kSleepDropped, MarkKind::kWake};
-constexpr std::array kMarkOps = {"sleep_to_host", "sleep_dropped", "wake"};
+constexpr std::array kMarks = {MarkKind::kSleepToHost, MarkKind::kSleepDropped, MarkKind::kWake,
+                               MarkKind::kEmptyCache};
+constexpr std::array kMarkOps = {"sleep_to_host", "sleep_dropped", "wake", "empty_cache"};
 constexpr int kIgnored = -1;
 constexpr std::int64_t kMaxTimeUs = std::int64_t{1} << 53;  // 285 years
 
@@ -160,7 +161,8 @@ class CsvReader {
       part.backward_line = lines_.number();
   }
 
-  // Memory that sleeps or wakes: the id is its address, the tag is its own.
+  // Memory that sleeps or wakes: the id is its address, the tag is its own. Or a cache that was
+  // emptied.
   bool read_mark(const std::array<std::string_view, kRoles>& fields, std::int64_t time_us,
                  std::uint64_t id, std::uint32_t site, TraceBuilder& builder) {
     for (const MarkKind kind : kMarks) {
@@ -262,7 +264,7 @@ class CsvReader {
 };
 
 bool is_in_csv(const TraceMark& mark) {
-  return is_sleep(mark.kind) || mark.kind == MarkKind::kWake;
+  return gives_back(mark.kind) || mark.kind == MarkKind::kWake;
 }
 
 }  // namespace
@@ -285,7 +287,7 @@ std::string format_csv(std::span<const Trace> traces) {
   bool devices = traces.size() > 1;
   for (const Trace& trace : traces) {
     devices = devices || !trace.device_name.empty() || trace.device != 0;
-    for (const TraceMark& mark : trace.marks) tags = tags || is_in_csv(mark);
+    for (const TraceMark& mark : trace.marks) tags = tags || (is_in_csv(mark) && mark.text != 0);
     for (std::uint32_t site = 0; site < trace.sites->sites(); ++site) {
       threads = threads || trace.sites->site(site).thread != 0;
       tags = tags || trace.sites->site(site).tag != 0;

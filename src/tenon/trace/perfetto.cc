@@ -124,6 +124,7 @@ class PerfettoWriter {
         case MarkKind::kSleepToHost:
         case MarkKind::kSleepDropped:
         case MarkKind::kWake:
+        case MarkKind::kEmptyCache:
           entry(R"({{"ph":"i","s":"p","pid":{},"tid":0,"ts":{},"name":{},"args":{{"bytes":{}}}}})",
                 process, mark.time_us,
                 json_string(fmt::format("{} {}", mark_kind_name(mark.kind),

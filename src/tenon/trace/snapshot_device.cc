@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tenon/base/align.h"
 #include "tenon/base/byte_size.h"
+#include "tenon/trace/emptied_cache.h"
 
 namespace tenon {
 namespace {
@@ -123,7 +126,7 @@ void SnapshotDevice::read_mark(const Entry& entry) {
       {"segment_map", MarkKind::kSegmentMap},     {"segment_unmap", MarkKind::kSegmentUnmap},
       {"oom", MarkKind::kOutOfMemory},            {"snapshot", MarkKind::kSnapshot},
       {"sleep_to_host", MarkKind::kSleepToHost},  {"sleep_dropped", MarkKind::kSleepDropped},
-      {"wake", MarkKind::kWake}};
+      {"wake", MarkKind::kWake},                  {"empty_cache", MarkKind::kEmptyCache}};
   TraceMark mark;
   mark.time_us = entry.time_us;
   mark.address = entry.address.value_or(0);
@@ -234,6 +237,25 @@ void SnapshotDevice::warn() {
                     builder_.backward_steps()));
 }
 
+void SnapshotDevice::warn_of_overlaps(const std::vector<SnapshotSegment>& segments) {
+  std::vector<const SnapshotSegment*> own;
+  for (const SnapshotSegment& segment : segments)
+    if (segment.device == device_ && segment.address != 0) own.push_back(&segment);
+  std::sort(own.begin(), own.end(),
+            [](const auto* a, const auto* b) { return a->address < b->address; });
+  std::uint64_t end = 0;
+  std::uint64_t overlaps = 0;
+  std::uint64_t first = 0;
+  for (const SnapshotSegment* segment : own) {
+    if (segment->address < end && overlaps++ == 0) first = segment->address;
+    end = std::max(end, segment->address + segment->total_bytes);
+  }
+  if (overlaps > 0)
+    builder_.warn(fmt::format("{}: {} of {} segments overlap another one, first at {:#x}: the file "
+                              "was edited or damaged",
+                              path_, overlaps, own.size(), first));
+}
+
 Trace SnapshotDevice::finish(const std::vector<SnapshotSegment>& segments) {
   for (const SnapshotSegment& segment : segments) {
     if (segment.device != device_) continue;
@@ -245,9 +267,11 @@ Trace SnapshotDevice::finish(const std::vector<SnapshotSegment>& segments) {
       }
   }
   warn();
+  warn_of_overlaps(segments);
   Trace trace = builder_.finish();
   for (std::size_t i = 0; i < absolute_marks_; ++i)
     trace.marks[i].time_us -= first_us_.value_or(0);
+  mark_emptied_caches(trace, fields_.sites());
   trace.device = static_cast<std::uint32_t>(device_);
   return trace;
 }

@@ -43,6 +43,7 @@ class SnapshotDevice {
   void note_unknown(std::string_view action);
   void check(TraceFault fault) const;
   void warn();
+  void warn_of_overlaps(const std::vector<SnapshotSegment>& segments);
 
   SnapshotFields& fields_;
   SnapshotFigures& figures_;

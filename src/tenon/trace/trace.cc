@@ -14,16 +14,19 @@ std::string_view trace_op_name(TraceOp op) {
 }
 
 std::string_view mark_kind_name(MarkKind kind) {
-  static constexpr std::array<std::string_view, 12> kNames = {
+  static constexpr std::array<std::string_view, 13> kNames = {
       "segment_alloc", "segment_free", "segment_map", "segment_unmap",
       "oom",           "phase_begin",  "phase_end",   "snapshot",
-      "other",         "sleep_to_host", "sleep_dropped", "wake"};
+      "other",         "sleep_to_host", "sleep_dropped", "wake",
+      "empty_cache"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
 bool is_sleep(MarkKind kind) {
   return kind == MarkKind::kSleepToHost || kind == MarkKind::kSleepDropped;
 }
+
+bool gives_back(MarkKind kind) { return is_sleep(kind) || kind == MarkKind::kEmptyCache; }
 
 std::uint64_t Trace::replayed_events() const {
   return static_cast<std::uint64_t>(

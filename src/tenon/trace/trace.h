@@ -51,19 +51,21 @@ enum class MarkKind : std::uint8_t {
   kSleepToHost,   // memory left the device, addresses kept; `text` is the tag that sleeps
   kSleepDropped,  // the same, and the contents are lost
   kWake,          // and it came back
+  kEmptyCache,    // the program called empty_cache(); `size_bytes` went back to the driver
 };
 
 // In a word.
 std::string_view mark_kind_name(MarkKind kind);
-bool is_sleep(MarkKind kind);  // memory fell asleep
+bool is_sleep(MarkKind kind);    // memory fell asleep
+bool gives_back(MarkKind kind);  // the allocator gave idle memory back: sleep or empty_cache()
 
 // Something that happened between events and that no replay performs, except that its policy gives
-// idle memory back where memory falls asleep.
+// idle memory back where the recorded allocator did (gives_back).
 struct TraceMark {
   std::int64_t time_us = 0;
   std::uint64_t address = 0;     // of segments, pages and what sleeps
-  std::uint64_t size_bytes = 0;  // of segments, pages, memory that left for sleep or came back, and
-                                 // the request that ran out of memory
+  std::uint64_t size_bytes = 0;  // of segments, pages, memory that went back, left for sleep or
+                                 // came back, and the request that ran out of memory
   std::uint64_t stream = 0;      // the recording's own value
   std::uint64_t device_free_bytes = kUnknown;  // out of memory: what the driver had left
   std::uint32_t event = 0;       // number of events before it

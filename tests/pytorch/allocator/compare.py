@@ -4,7 +4,7 @@ GPU. Runs in an environment with a CUDA build of PyTorch (scripts/pytorch_enviro
 linked with a driver that has no device (no_device.cc). The traces are the shipped ones and those of so many
 seeds from 1,000 on (default 10), each with several settings; then each within several capacities. Then
 PyTorch records programs of random sizes (snapshot.py), and tenon replays the snapshots by what they say of
-their version. Prints what differs, and how many answers are equal to the byte. Exits with 1 if any
+their version, and finds the calls of empty_cache(). Prints what differs, and how many answers are equal to the byte. Exits with 1 if any
 differs."""
 import importlib.metadata
 import importlib.util
@@ -24,7 +24,7 @@ SETTINGS = {  # and the first version that means the same by them
     "max_split_size_mb:64,max_non_split_rounding_mb:40": (2, 6), "roundup_power2_divisions:8": (2, 0),
     "expandable_segments:True,roundup_power2_divisions:[256:1,512:2,1024:4,>:8]": (2, 9),
     "large_segment_size_mb:64": (2, 11)}
-SNAPSHOTS = 5
+SNAPSHOTS = 8
 CAPACITIES = [1.02, 1.05, 1.1, 1.25]  # of the live peak; for the first two settings
 
 
@@ -111,15 +111,23 @@ def main():
                                     "--passes", "0", "--lag", "0ms", "--json", *arguments))
             return found
 
-        for seed in range(1, 1 + SNAPSHOTS):
-            path = folder / f"snapshot_{seed}.pickle"
-            theirs = run(sys.executable, HERE / "snapshot.py", seed, path, LD_PRELOAD=preload).split()[-1]
-            ours = tenons(path, "")["reserved_peak_bytes"]
-            count += 1
-            equal += theirs == f"{ours}"
-            if theirs != f"{ours}":
-                worst = max(worst, difference(f"{ours}", theirs))
-                print(f"{path.stem}: PyTorch {theirs}, tenon {ours}", flush=True)
+        for seed in range(SNAPSHOTS):
+            path, copy = folder / f"snapshot_{seed}.pickle", folder / "snapshot.csv"
+            said = run(sys.executable, HERE / "snapshot.py", seed, path, LD_PRELOAD=preload)
+            theirs = json.loads(said.splitlines()[-1])
+            limit = theirs["limit_bytes"]
+            if (theirs["retries"] > 0) != (limit > 0):
+                sys.exit(f"compare.py: {path.stem} has {theirs['retries']} retries within {limit} bytes")
+            run(tenon, "convert", path, copy)
+            within = ["--capacity", f"{limit}B"] if limit else []
+            pairs = [(tenons(path, "", *within)["reserved_peak_bytes"], theirs["reserved_peak_bytes"], "peak"),
+                     (copy.read_text().count(",empty_cache,"), theirs["emptied"], "calls of empty_cache")]
+            for ours, theirs, what in pairs:
+                count += 1
+                equal += ours == theirs
+                if ours != theirs:
+                    worst = max(worst, difference(f"{ours}", f"{theirs}"))
+                    print(f"{path.stem}, {what}: PyTorch {theirs}, tenon {ours}", flush=True)
         for trace in traces(tenon, seeds, folder):
             for conf in settings:
                 ours = tenons(trace, conf, "--torch", version)

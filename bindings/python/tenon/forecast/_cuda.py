@@ -167,7 +167,7 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
         "max_memory_reserved": lambda *_, **__: told.peaks["reserved_bytes"],
         "reset_peak_memory_stats": lambda *_, **__: told.reset_peaks(),
         "reset_accumulated_memory_stats": lambda *_, **__: told.reset_totals(),
-        "empty_cache": lambda *_, **__: told.empty_cache(),
+        "empty_cache": lambda *_, **__: recorder.empty_cache(),
         "memory_stats": lambda *_, **__: told.all(),
     }
     functions: Dict[str, Any] = {

@@ -79,6 +79,14 @@ class Recorder:
         for address in waiting:
             self._complete(address)
 
+    def empty_cache(self) -> None:
+        """The program gives cached memory back, after what other streams still use is done."""
+        self.complete_frees()
+        self.statistics.empty_cache()
+        if self.actions:
+            stack = self._stacks.setdefault((), len(self._stacks))
+            self.actions.append(("empty_cache", 0, 0, 0, self.time_us, stack))
+
     def _complete(self, address: int) -> None:
         size, stream, stack = self._blocks.pop(address)
         self.actions.append(("free_completed", address, size, stream, self.time_us, stack))

@@ -54,7 +54,10 @@ class Adviser {
                                   load.live_peak_bytes(), program.recorded_conf,
                                   program.recorded_known, program.recorded_peak_bytes,
                                   program.failed, program.room, program.contradiction,
-                                  program.times_full});
+                                  program.times_full,
+                                  static_cast<std::size_t>(std::count_if(
+                                      load.ops().begin(), load.ops().end(),
+                                      [](const ReplayOp& op) { return op.gives_back; }))});
       advice_.live_peak_bytes = std::max(advice_.live_peak_bytes, load.live_peak_bytes());
     }
     double events = 1;

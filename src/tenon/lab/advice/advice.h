@@ -58,6 +58,7 @@ struct ProgramFacts {
   std::optional<RoomAtFailure> room;
   std::string contradiction;
   std::size_t times_full = 0;
+  std::size_t times_given_back = 0;  // idle memory, by empty_cache() or by sleep; replays do so too
 };
 
 // What one program would have needed with some settings. Each figure is of a replay of its own.

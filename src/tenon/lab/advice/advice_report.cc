@@ -278,6 +278,11 @@ std::string title(const Advice& advice) {
     if (program.times_full > 0)
       text += fmt::format("; {} time{} the device was full, and PyTorch gave cached memory back",
                           grouped(program.times_full), program.times_full == 1 ? "" : "s");
+    if (program.times_given_back > 0)
+      text += fmt::format("; {} time{} the program gave idle memory back (empty_cache, sleep), and "
+                          "so do replays",
+                          grouped(program.times_given_back),
+                          program.times_given_back == 1 ? "" : "s");
     if (program.failed) text += "; it ran out of memory, and replays serve the failed request";
     text += '\n';
   }
@@ -320,6 +325,7 @@ Json json_of(const ProgramFacts& program) {
               {"recorded_conf_known", program.recorded_known}};
   if (program.failed) out["failed"] = true;
   if (program.times_full > 0) out["times_full"] = program.times_full;
+  if (program.times_given_back > 0) out["times_given_back"] = program.times_given_back;
   if (program.recorded_peak_bytes) out["recorded_reserved_bytes"] = *program.recorded_peak_bytes;
   return out;
 }
