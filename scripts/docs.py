@@ -59,7 +59,7 @@ def needs_comment(warning):
         return False
     if "is not documented" not in warning:
         return True  # another fault
-    if re.search(r"\((variable|enumvalue)\)|= ?(default|delete)\b|\boverride\b|std::hash<", warning):
+    if re.search(r"\((variable|enumvalue)\)|= ?(default|delete)\b|\b(override|final)\b|std::hash<", warning):
         return False
     function = re.search(r"Member ~?(\w+)\(.*\(function\) of (?:class|struct) ([\w:]+)", warning)
     return not (function and function[2].split("::")[-1] == function[1])

@@ -134,7 +134,7 @@ class DeviceAllocator : public Allocator {
     if (size_bytes > kMaxRequestBytes || stream.device != device_) [[unlikely]]
       refuse_request(size_bytes, stream);
   }
-  [[noreturn]] void refuse_request(std::size_t size_bytes, Stream stream) const;
+  [[noreturn]] void refuse_request(std::size_t size_bytes, Stream stream) const;  // always throws
   // Throws InvalidArgument, in the name of `caller`, for another device's stream.
   void check_stream(Stream stream, const char* caller) const;
   // Reports the failure and throws. No lock of the allocator may be held.

@@ -9,6 +9,7 @@
 
 namespace tenon::nn {
 
+// What SelfAttention and TransformerBlock are made of.
 struct AttentionOptions {
   std::int64_t width = 0;  // of the features: heads * size of one
   std::int64_t heads = 1;

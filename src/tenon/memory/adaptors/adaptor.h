@@ -80,7 +80,7 @@ class AdaptorCore : public Base {
   }
 
  protected:
-  using Block = AdaptorBlock;
+  using Block = AdaptorBlock;  // a block's record
 
   template <typename... Args>
   explicit AdaptorCore(Base& upstream, Args&&... args)

@@ -39,7 +39,7 @@ class GuardedBlocks {
   std::uint64_t quarantined_bytes() const { return quarantined_bytes_; }
 
  protected:
-  using Blocks = std::list<std::unique_ptr<AdaptorBlock>>;
+  using Blocks = std::list<std::unique_ptr<AdaptorBlock>>;  // records, in the order of frees
   // The record of one block.
   struct Guarded : AdaptorBlock {
     GuardReport known;

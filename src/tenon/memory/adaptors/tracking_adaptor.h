@@ -44,7 +44,7 @@ class TrackedBlocks {
 
  protected:
   void add(TrackedBlock& block);  // gives it its number
-  void remove(const TrackedBlock& block);
+  void remove(const TrackedBlock& block);  // it is freed; requires that add has had it
 
  private:
   mutable std::mutex mutex_;

@@ -12,6 +12,7 @@
 
 namespace tenon {
 
+// What is kept of free buffers, and how much may be held.
 struct ArenaOptions {
   std::uint32_t max_per_size = 1024;  // free buffers kept of each size class and stream
   std::uint64_t limit_bytes = 0;      // on what is held from the driver; 0: none
@@ -25,15 +26,17 @@ class ArenaHeap final : public PlacementHeap<ArenaHeap, arena::PooledBuffer> {
   ArenaHeap(DeviceAllocator& allocator, Stream stream, const ArenaOptions& options)
       : PlacementHeap(allocator, stream), bins_(options.max_per_size) {}
 
+  // What PlacementHeap asks of a buffer (chunk_heap.h). Its offset is its number on its stream.
   static std::uint64_t offset_of(Handle buffer) { return buffer->serial; }
   static std::uint64_t size_of(Handle buffer) { return buffer->size_bytes; }
   static Handle& link_of(Handle buffer) { return buffer->link; }
-  // Without a look at the chunk.
+  // These two without a look at the chunk.
+  static void* address_of(Handle buffer) { return buffer->data; }
   static ArenaHeap& heap_of(Handle buffer) {
     return *static_cast<ArenaHeap*>(buffer->upstream_context);
   }
-  static void* address_of(Handle buffer) { return buffer->data; }
 
+  // The free buffer of the size's class that was freed last; null where there is none.
   Handle place_block(std::uint64_t size) { return bins_.take(arena::BufferClasses::of(size)); }
   // Throws InvalidPointer for a buffer that is free already.
   void release_block(Handle buffer);

@@ -24,9 +24,11 @@ class BuddyChunks final : public PlacementHeap<BuddyChunks, BuddyBlock> {
  public:
   [[gnu::cold]] BuddyChunks(DeviceAllocator& allocator, Stream stream, const BuddyConfig& config);
 
+  // What PlacementHeap asks of a block (chunk_heap.h).
   static std::uint64_t offset_of(const BuddyBlock* block) { return block->offset; }
   static std::uint64_t size_of(const BuddyBlock* block) { return block->size(); }
   static BuddyBlock*& link_of(BuddyBlock* block) { return block->next; }  // in use: in no list
+  // BuddyHeap's place, release and extend. Null: no room.
   BuddyBlock* place_block(std::uint64_t size) { return heap_.place(size); }
   void release_block(BuddyBlock* block) { heap_.release(block); }
   BuddyBlock* extend_block(BuddyBlock* block, std::uint64_t size_bytes) {

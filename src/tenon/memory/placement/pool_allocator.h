@@ -30,12 +30,15 @@ class PoolHeap final : public PlacementHeap<PoolHeap, Block> {
   PoolHeap(DeviceAllocator& allocator, Stream stream, const PoolConfig& config)
       : PlacementHeap(allocator, stream), config_(config) {}
 
+  // What PlacementHeap asks of a block (chunk_heap.h).
   static std::uint64_t offset_of(const Block* block) { return block->offset; }
   static std::uint64_t size_of(const Block* block) { return block->size; }
   static Block*& link_of(Block* block) { return block->link; }
+  // The smallest free block that the size, rounded up to 256 bytes, fits in; null: there is none.
   Block* place_block(std::uint64_t size) {
     return heap_.place(align_up(size, kChunkStepBytes), 1, kChunkStepBytes);
   }
+  // The block is free, and one with its free neighbours.
   void release_block(Block* block) { heap_.release(block); }
   // With the free block above; null where that is too small.
   Block* extend_block(Block* block, std::uint64_t size_bytes) {
