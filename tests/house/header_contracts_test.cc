@@ -31,7 +31,7 @@ TEST(HeaderContracts, EachPublicNameHasAComment) {
   // Debian 12's: other versions find other faults.
   if (std::system("doxygen --version 2>/dev/null | grep -q '^1\\.9\\.4'") != 0)
     GTEST_SKIP() << "there is no doxygen 1.9.4";
-  const auto folder = std::filesystem::path(testing::TempDir()) /
+  const auto folder = std::filesystem::path(::testing::TempDir()) /
                       ("tenon_reference." + std::to_string(::getpid()));
   expect_no_gaps("docs.py '" + folder.string() + "'");
   std::filesystem::remove_all(folder);

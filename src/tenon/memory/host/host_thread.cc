@@ -138,7 +138,7 @@ std::uint64_t HostThread::new_id() {
 }
 
 void HostThread::watch_forks() {
-  using enum Forks::Process;
+  using enum host::HeapDirectory::Process;
   static const int registered =
       pthread_atfork(&Forks::before, &Forks::after<kParent>, &Forks::after<kChild>);
   static_cast<void>(registered);

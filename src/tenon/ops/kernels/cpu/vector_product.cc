@@ -119,7 +119,7 @@ HWY_INLINE void fetch(const From* from, std::int64_t count) {
 #if HWY_TARGET != HWY_SCALAR
 // Of 16 bytes each.
 template <class D, class V>
-HWY_INLINE auto sum_of_blocks(D d, V v) {
+HWY_INLINE auto sum_of_blocks(D, V v) {
   if constexpr (hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) == 16) {
     return v;
   } else {
