@@ -40,6 +40,19 @@ def test_a_peak_that_was_reset_is_in_the_forecast():
     assert tenon.forecast(program).live_peak_bytes == 4 * MIB
 
 
+def test_replays_empty_the_cache_where_the_program_does():
+    def program(empties):
+        first = torch.empty(10 * MIB, device="cuda")
+        del first
+        if empties:
+            torch.cuda.empty_cache()
+        torch.empty(15 * MIB, device="cuda")
+
+    for empties, reserved in ((False, 100 * MIB), (True, 60 * MIB)):
+        figures = tenon.forecast(program, empties).figures()
+        assert figures["default"]["reserved_peak_bytes"] == reserved
+
+
 def test_reserved_stays_until_the_cache_is_emptied():
     def program():
         total = torch.cuda.mem_get_info()[1]

@@ -73,6 +73,24 @@ TEST(Replay, EmptiesTheCacheWhereTheProgramDid) {
   EXPECT_EQ(Replayer(served, over("caching")).reserved_peak(kTiB), 60 * kMiB);
 }
 
+// As PyTorch does before it reports a failure. A request that is served leaves the cache alone.
+TEST(Replay, EmptiesTheCacheWhereARequestFailed) {
+  Trace trace = TraceMaker()
+                    .alloc(1, 0, 40 * kMiB)
+                    .free(1, 100)
+                    .alloc(2, 200, 60 * kMiB)
+                    .free(2, 300)
+                    .make();
+  TraceMark failure;
+  failure.kind = MarkKind::kOutOfMemory;
+  failure.size_bytes = 50 * kMiB;
+  failure.event = 2;
+  trace.marks.push_back(failure);
+  EXPECT_EQ(replay(Workload(trace), over("caching")).reserved_peak_bytes, 60 * kMiB);
+  const Workload served(with_failed_requests(trace));
+  EXPECT_EQ(replay(served, over("caching")).reserved_peak_bytes, 150 * kMiB);
+}
+
 TEST(Replay, MeasuresFragmentationWhenTheReservedPeakIsReached) {
   // 3000 live bytes in blocks that the device rounds up to 512; then less is live.
   const Workload load(

@@ -57,11 +57,12 @@ Trace with_failed_requests(const Trace& trace) {
   };
   for (const TraceMark& mark : trace.marks) {
     copy_until(std::min<std::size_t>(mark.event, trace.events.size()));
-    if (gives_back(mark.kind)) {
+    if (!gives_back(mark.kind)) continue;
+    if (mark.kind != MarkKind::kOutOfMemory) {
       served.marks.push_back(mark);
       served.marks.back().event = static_cast<std::uint32_t>(served.events.size());
+      continue;
     }
-    if (mark.kind != MarkKind::kOutOfMemory) continue;
     TraceEvent request{mark.time_us, std::min(mark.size_bytes, kMaxRequestBytes), served.blocks++,
                        stream_index(served, mark.stream), TraceOp::kAlloc};
     served.events.push_back(request);

@@ -264,7 +264,7 @@ class CsvReader {
 };
 
 bool is_in_csv(const TraceMark& mark) {
-  return gives_back(mark.kind) || mark.kind == MarkKind::kWake;
+  return std::find(kMarks.begin(), kMarks.end(), mark.kind) != kMarks.end();
 }
 
 }  // namespace

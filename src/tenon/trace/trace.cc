@@ -26,7 +26,9 @@ bool is_sleep(MarkKind kind) {
   return kind == MarkKind::kSleepToHost || kind == MarkKind::kSleepDropped;
 }
 
-bool gives_back(MarkKind kind) { return is_sleep(kind) || kind == MarkKind::kEmptyCache; }
+bool gives_back(MarkKind kind) {
+  return is_sleep(kind) || kind == MarkKind::kEmptyCache || kind == MarkKind::kOutOfMemory;
+}
 
 std::uint64_t Trace::replayed_events() const {
   return static_cast<std::uint64_t>(

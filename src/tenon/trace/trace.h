@@ -56,8 +56,9 @@ enum class MarkKind : std::uint8_t {
 
 // In a word.
 std::string_view mark_kind_name(MarkKind kind);
-bool is_sleep(MarkKind kind);    // memory fell asleep
-bool gives_back(MarkKind kind);  // the allocator gave idle memory back: sleep or empty_cache()
+bool is_sleep(MarkKind kind);  // memory fell asleep
+// Whether the allocator gave idle memory back: sleep, empty_cache(), a request that failed.
+bool gives_back(MarkKind kind);
 
 // Something that happened between events and that no replay performs, except that its policy gives
 // idle memory back where the recorded allocator did (gives_back).

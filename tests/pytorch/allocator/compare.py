@@ -119,8 +119,10 @@ def main():
             if (theirs["retries"] > 0) != (limit > 0):
                 sys.exit(f"compare.py: {path.stem} has {theirs['retries']} retries within {limit} bytes")
             run(tenon, "convert", path, copy)
-            within = ["--capacity", f"{limit}B"] if limit else []
-            pairs = [(tenons(path, "", *within)["reserved_peak_bytes"], theirs["reserved_peak_bytes"], "peak"),
+            ours = tenons(path, "", *(["--capacity", f"{limit}B"] if limit else []))
+            peak = ours["reserved_in_capacity_bytes" if limit else "reserved_peak_bytes"]
+            pairs = [(peak, theirs["reserved_peak_bytes"], "peak"),
+                     (ours["driver_calls"], theirs["segments"], "calls of the driver"),
                      (copy.read_text().count(",empty_cache,"), theirs["emptied"], "calls of empty_cache")]
             for ours, theirs, what in pairs:
                 count += 1

@@ -1,9 +1,8 @@
 """snapshot.py SEED OUT.pickle: allocations and frees of random sizes over PyTorch's own allocator, recorded
-as a user records them, with calls of empty_cache() between them. Of four seeds one records each of PyTorch's
-contexts; of eight, the last four find the device full. Prints as JSON its reserved peak in bytes, how many
-calls gave memory back, how often a request found no room at first, and the memory that the allocator was
-allowed (0: all)."""
-import inspect
+as a user records them, with calls of empty_cache() between them. Odd seeds record stacks of allocations
+alone; of four seeds, the last two find the device full. Prints as JSON the reserved peak in bytes, how often
+segments came and went, how many calls gave memory back, how often a request found no room at first, and the
+memory that the allocator was allowed (0: all)."""
 import json
 import os
 import random
@@ -12,42 +11,36 @@ import sys
 sys.setdlopenflags(os.RTLD_LAZY)  # NVIDIA's libraries are stubs
 import torch
 
-
-def reserved():
-    return torch.cuda.memory_stats()["reserved_bytes.all.current"]
+MIB = 2 ** 20
 
 
 def main():
     seed = int(sys.argv[1])
     random.seed(seed)
     torch.cuda.init()
-    limit = 160 << 20 if seed % 8 >= 4 else 0
+    stats, limit = torch.cuda.memory_stats, 200 * MIB if seed % 4 >= 2 else 0
     if limit:
-        torch.cuda.set_per_process_memory_fraction(limit / (1 << 42))
-    record = torch.cuda.memory._record_memory_history
-    context = ("all", "alloc", "state", None)[seed % 4]
-    if "context" in inspect.signature(record).parameters:
-        record(context=context, max_entries=100000)
+        torch.cuda.set_per_process_memory_fraction(limit / 2 ** 42)
+    torch.cuda.memory._record_memory_history(context="alloc" if seed % 2 else "all", max_entries=100000)
     blocks, emptied = [], 0
     for _ in range(4000):
         if random.random() < 0.005:
-            before = reserved()
+            before = stats()["reserved_bytes.all.current"]
             torch.cuda.empty_cache()
-            emptied += reserved() < before
-        if len(blocks) > 40 or (blocks and random.random() < 0.45):
+            emptied += stats()["reserved_bytes.all.current"] < before
+        if stats()["allocated_bytes.all.current"] > 120 * MIB or (blocks and random.random() < 0.45):
             torch.cuda.caching_allocator_delete(blocks.pop(random.randrange(len(blocks))))
-            continue
-        try:
-            size = random.choice([1, 2, 3, 4, 6]) * 2 ** 20 + 512
-            blocks.append(torch.cuda.caching_allocator_alloc(size))
-        except torch.OutOfMemoryError:
-            for block in blocks[: len(blocks) // 2]:
-                torch.cuda.caching_allocator_delete(block)
-            del blocks[: len(blocks) // 2]
+        else:
+            size = random.choice([1, 2, 3, 4, 6, 12, 15, 20]) * MIB + 512
+            try:
+                blocks.append(torch.cuda.caching_allocator_alloc(size))
+            except torch.OutOfMemoryError:
+                pass
     torch.cuda.memory._dump_snapshot(sys.argv[2])
-    stats = torch.cuda.memory_stats()
-    print(json.dumps({"reserved_peak_bytes": stats["reserved_bytes.all.peak"], "emptied": emptied,
-                      "retries": stats["num_alloc_retries"], "limit_bytes": limit}))
+    found = stats()
+    print(json.dumps({"reserved_peak_bytes": found["reserved_bytes.all.peak"],
+                      "segments": found["segment.all.allocated"] + found["segment.all.freed"],
+                      "emptied": emptied, "retries": found["num_alloc_retries"], "limit_bytes": limit}))
 
 
 main()
