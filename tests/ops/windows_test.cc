@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "ops/reference.h"
 #include "tenon/base/error.h"
 #include "tenon/ops/conv.h"
 #include "tenon/ops/pool.h"
@@ -15,6 +16,8 @@
 
 namespace tenon::ops {
 namespace {
+
+using testing::values;
 
 double at(const Tensor& t, std::int64_t n, std::int64_t c, std::int64_t y, std::int64_t x) {
   return t.const_data_ptr<double>()[((n * t.size(1) + c) * t.size(2) + y) * t.size(3) + x];
@@ -63,15 +66,25 @@ TEST(WindowsTest, ConvolutionsOfSingleChannelsAreTheirDefinition) {
       }
 }
 
+// Strides whose windows go in vectors (up to 3) and those that go one by one.
 TEST(WindowsTest, PoolsAreTheirDefinition) {
   for (const std::int64_t width : {5, 16, 33, 70})
-    for (const std::int64_t stride : {1, 2, 3})
-      for (const bool counts_padding : {false, true}) {
-        const Tensor in = randn({2, 3, 7, width}, DType::kF64);
-        in.data_ptr<double>()[width + 2] = std::numeric_limits<double>::quiet_NaN();
+    for (const std::int64_t stride : {1, 2, 3, 5})
+      for (int i = 0; i < 8; ++i) {
+        constexpr DType kDtypes[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16};
+        const DType dtype = kDtypes[i / 2];
+        const Tensor narrow = to(randn({2, 3, 7, width}), dtype), in = to(narrow, DType::kF64);
+        const double nan = std::numeric_limits<double>::quiet_NaN();
+        fill_(narrow.select(0, 0).select(0, 0).select(0, 1).narrow(0, 2, 1), nan);
+        fill_(in.select(0, 0).select(0, 0).select(0, 1).narrow(0, 2, 1), nan);
         PoolOptions o{{3, 4}, {2, stride}, {1, 2}};
-        o.count_padding = counts_padding;
-        const Tensor largest = max_pool2d(in, o), average = avg_pool2d(in, o);
+        o.count_padding = i % 2 == 1;
+        const Tensor largest = to(max_pool2d(narrow, o), DType::kF64);
+        const Tensor average = to(avg_pool2d(narrow, o), DType::kF64);
+        const double unit = dtype == DType::kF64   ? 1e-15
+                            : dtype == DType::kF32 ? 1e-6
+                            : dtype == DType::kF16 ? 0x1p-11
+                                                   : 0x1p-8;
         for_each_place(largest, [&](auto n, auto c, auto y, auto x) {
           double sum = 0, most = -std::numeric_limits<double>::infinity();
           std::int64_t count = 0;
@@ -80,7 +93,7 @@ TEST(WindowsTest, PoolsAreTheirDefinition) {
             for (std::int64_t from_x = x * stride - 2; from_x < x * stride + 2; ++from_x) {
               const bool inside = is_inside(in, from_y, from_x);
               const bool padded = from_y < in.size(2) + 1 && from_x < width + 2;
-              count += (counts_padding ? padded : inside) ? 1 : 0;
+              count += (o.count_padding ? padded : inside) ? 1 : 0;
               if (!inside) continue;
               const double value = at(in, n, c, from_y, from_x);
               has_nan = has_nan || std::isnan(value);
@@ -91,9 +104,34 @@ TEST(WindowsTest, PoolsAreTheirDefinition) {
           ASSERT_EQ(std::isnan(at(average, n, c, y, x)), has_nan);
           if (has_nan) return;
           ASSERT_EQ(at(largest, n, c, y, x), most) << width << " wide, stride " << stride;
-          ASSERT_NEAR(at(average, n, c, y, x), sum / static_cast<double>(count), 1e-12);
+          ASSERT_NEAR(at(average, n, c, y, x), sum / static_cast<double>(count), 4 * unit);
         });
       }
+}
+
+TEST(WindowsTest, AdaptiveAveragesShareOutAllElements) {
+  const Tensor in = randn({2, 2, 12, 31}, DType::kF64);
+  for (const Pair size : {Pair{3, 7}, Pair{12, 31}, Pair{1, 4}, Pair{14, 40}}) {
+    const Tensor out = adaptive_avg_pool2d(in, size);
+    for_each_place(out, [&](auto n, auto c, auto y, auto x) {
+      double sum = 0, count = 0;
+      for (std::int64_t i = y * 12 / size.height; i * size.height < (y + 1) * 12; ++i)
+        for (std::int64_t j = x * 31 / size.width; j * size.width < (x + 1) * 31; ++j, ++count)
+          sum += at(in, n, c, i, j);
+      ASSERT_NEAR(at(out, n, c, y, x), sum / count, 1e-14) << y << ' ' << x;
+    });
+  }
+}
+
+TEST(WindowsTest, TheLargestOfMinusInfinityIsThat) {
+  for (const std::int64_t size : {2, 3, 7}) {
+    const Tensor in = full({1, 1, 21, 45}, -std::numeric_limits<double>::infinity(), DType::kF32);
+    EXPECT_EQ(values(max_pool2d(in, {size, size, size / 2})).front(),
+              -std::numeric_limits<double>::infinity());
+    fill_(in, -0.0);
+    const double average = values(avg_pool2d(in, {size, size, 0})).front();
+    EXPECT_EQ(average, 0);
+  }
 }
 
 // The average of one number is that number, however many there are.

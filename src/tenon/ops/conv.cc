@@ -179,8 +179,7 @@ bool convolve_channels(const Tensor& out, const Tensor& a, const Tensor& weight,
                        const Window& w) {
   const ConvOptions& o = w.options;
   if (w.channels != 1 || o.groups == 1) return false;
-  const cpu::WindowWork work{cpu::WindowWork::Kind::kProducts,
-                             out.dtype(),
+  const cpu::WindowWork work{out.dtype(),
                              w.height,
                              w.width,
                              w.out_height,

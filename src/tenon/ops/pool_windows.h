@@ -8,7 +8,6 @@
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
 #include "tenon/ops/kernels/cpu/channel_windows.h"
-#include "tenon/ops/kernels/cpu/windows.h"
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/pool.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
@@ -59,17 +58,9 @@ class SlidingWindows {
     return w;
   }
 
-  // The same for the host.
-  cpu::WindowWork on_host(cpu::WindowWork::Kind kind, DType dtype, IntList planes,
-                          IntList places) const {
-    const std::size_t n = planes.size();
-    return {kind,          dtype,     planes[n - 2], planes[n - 1], places[n - 2],
-            places[n - 1], o_.kernel, o_.stride,     o_.padding};
-  }
-
-  // How many elements an average is of.
-  std::int64_t count(const PoolSpan& y, const PoolSpan& x) const {
-    return o_.count_padding ? y.nominal * x.nominal : (y.end - y.begin) * (x.end - x.begin);
+  // How many elements of a span an average counts.
+  std::int64_t count(const PoolSpan& span) const {
+    return o_.count_padding ? span.nominal : span.end - span.begin;
   }
 
   PoolSpan operator()(std::int64_t place, std::int64_t size, bool of_height) const {
@@ -97,7 +88,7 @@ class AdaptiveWindows {
     return w;
   }
 
-  std::int64_t count(const PoolSpan& y, const PoolSpan& x) const { return y.nominal * x.nominal; }
+  std::int64_t count(const PoolSpan& span) const { return span.nominal; }
 
   PoolSpan operator()(std::int64_t place, std::int64_t elements, bool of_height) const {
     const std::int64_t places = of_height ? size_.height : size_.width;
@@ -136,7 +127,7 @@ void for_each_channel_window(IntList planes, IntList places, const Windows& wind
                      const PoolSpan x = windows(place, planes[3], false);
                      body(cpu::ChannelWindow{y.end - y.begin, x.end - x.begin, channels, pitch},
                           first * pitch + x.begin * channels, (row * width + place) * channels,
-                          windows.count(y, x));
+                          windows.count(y) * windows.count(x));
                    }
                  }
                });

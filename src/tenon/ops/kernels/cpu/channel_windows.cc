@@ -48,13 +48,18 @@ void channel_largest(T* out, const T* in, const ChannelWindow& w) {
   });
 }
 
+// Down the columns first, as of planes.
 template <typename T>
 void channel_average(T* out, const T* in, const ChannelWindow& w, T count) {
   each_vector<T>(w.channels, [&](auto d, std::int64_t c, std::int64_t n) HWY_ATTR {
     auto sum = hn::Zero(d);
-    each_element(w, [&](std::uint32_t, std::int64_t at) HWY_ATTR {
-      sum = hn::Add(sum, load_some(d, in + at + c, n));
-    });
+    for (std::int64_t column = 0; column < w.columns && w.rows > 0; ++column) {
+      const T* const top = in + column * w.channels + c;
+      auto part = load_some(d, top, n);
+      for (std::int64_t row = 1; row < w.rows; ++row)
+        part = hn::Add(part, load_some(d, top + row * w.pitch, n));
+      sum = hn::Add(sum, part);
+    }
     store_some(d, hn::Div(sum, hn::Set(d, count)), out + c, n);
   });
 }

@@ -68,21 +68,6 @@ HWY_INLINE void store_pairs(D d, hn::Vec<D> even, hn::Vec<D> odd, float* to, std
   std::copy_n(buffer, 2 * count, to);
 }
 
-// A NaN stays: it is larger than nothing and nothing is larger.
-template <class D>
-HWY_INLINE hn::Vec<D> larger(D, hn::Vec<D> value, hn::Vec<D> best) {
-  const auto keeps = hn::Or(hn::IsNaN(best), hn::Le(value, best));
-  return hn::IfThenElse(keeps, best, value);
-}
-
-void max_pool_2x2(float* out, const float* in, std::int64_t count, std::int64_t width) {
-  each_vector<float>(count, [&](auto d, std::int64_t x, std::int64_t n) {
-    const Pairs above(d, in + 2 * x, n), below(d, in + width + 2 * x, n);
-    const auto top = larger(d, above.even, above.odd), under = larger(d, below.even, below.odd);
-    store_some(d, larger(d, top, under), out + x, n);
-  });
-}
-
 bool is_chosen(float value, float best) { return value > best || value != value; }
 
 // Windows of 2 x 2, one beside the other: each element belongs to at most one.
@@ -205,8 +190,8 @@ void where_passing(float* dx, const float* dy, const std::uint8_t* bits, std::in
 }  // namespace
 
 const cpu::TrainingRows& training_rows() {
-  static constexpr cpu::TrainingRows kRows = {&softmax,           &max_pool_2x2, &max_pool_choices,
-                                              &max_pool_gradient, &passing_bits, &where_passing};
+  static constexpr cpu::TrainingRows kRows = {&softmax, &max_pool_choices, &max_pool_gradient,
+                                              &passing_bits, &where_passing};
   return kRows;
 }
 

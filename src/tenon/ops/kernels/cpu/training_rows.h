@@ -9,9 +9,6 @@ namespace tenon::ops::cpu {
 struct TrainingRows {
   // y (dy - sum(dy y)) * scale.
   void (*softmax)(float* dx, const float* dy, const float* y, std::int64_t count, float scale);
-  // One row of the output of max pooling by 2 x 2, of two rows of the input, `width` apart. NaN
-  // passes on.
-  void (*max_pool_2x2)(float* out, const float* in, std::int64_t count, std::int64_t width);
   // One plane [height, width] under a kernel without padding.
   struct Plane {
     std::int64_t height, width, out_height, out_width;

@@ -10,7 +10,6 @@
 // clang-format on
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "tenon/base/parallel.h"
@@ -68,7 +67,6 @@ namespace {  // several files have types of one name here
 namespace hn = hwy::HWY_NAMESPACE;
 
 using cpu::WindowLayout;
-using Kind = cpu::WindowWork::Kind;
 
 // even[i] = from[2 i] and odd[i] = from[2 i + 1] for i in [0, count). The last vector overlaps.
 template <typename T>
@@ -108,7 +106,6 @@ HWY_INLINE void copy(T* to, const T* from, std::int64_t count) {
 template <typename T>
 void spread(const WindowLayout& layout, void* room, const void* plane) {
   const cpu::WindowWork& w = layout.work;
-  const T rest = w.kind == Kind::kLargest ? -std::numeric_limits<T>::infinity() : T(0);
   const std::int64_t step = w.stride.width, pitch = layout.pitch;
   // Of two phases, the places that both have go together.
   const bool in_pairs = step == 2 && layout.phases.size() == 2;
@@ -118,7 +115,7 @@ void spread(const WindowLayout& layout, void* room, const void* plane) {
   for (std::int64_t r = 0; r < layout.rows; ++r) {
     const std::int64_t y = r - w.padding.height;
     if (y < 0 || y >= w.height) {
-      to = std::fill_n(to, layout.row_elements, rest);
+      to = std::fill_n(to, layout.row_elements, T(0));
       continue;
     }
     const T* const row = static_cast<const T*>(plane) + y * w.width;
@@ -126,7 +123,7 @@ void spread(const WindowLayout& layout, void* room, const void* plane) {
       copy_pairs(to + pair, to + pitch + pair, row + layout.phases[0].x0 + 2 * pair,
                  last_pair - pair);
     for (const WindowLayout::Phase& phase : layout.phases) {
-      fill(to, rest, phase.first);
+      fill(to, T(0), phase.first);
       if (step == 1)
         copy(to + phase.first, row + phase.x0 + phase.first, phase.last - phase.first);
       else
@@ -134,18 +131,10 @@ void spread(const WindowLayout& layout, void* room, const void* plane) {
           if (in_pairs && i == pair) i = last_pair;
           if (i < phase.last) to[i] = row[phase.x0 + i * step];
         }
-      fill(to + phase.last, rest, pitch - phase.last);
+      fill(to + phase.last, T(0), pitch - phase.last);
       to += pitch;
     }
   }
-}
-
-template <Kind kKind, class D, class V>
-HWY_INLINE V taken(D d, V found, V x, V factor) {
-  if constexpr (kKind == Kind::kProducts) return hn::MulAdd(factor, x, found);
-  if constexpr (kKind == Kind::kSum) return hn::Add(found, x);
-  static_cast<void>(d);
-  return hn::IfThenElse(hn::Or(hn::Gt(x, found), hn::IsNaN(x)), x, found);  // NaN stays
 }
 
 // Vectors of windows that stay in registers, and where each of them is: `step` elements on from the
@@ -156,7 +145,7 @@ struct Vectors {
   std::int64_t kept, last;  // windows kept of each, and of the last
 };
 // Vectors that are missing are the last one again.
-template <Kind kKind, int kVectors, class D, typename T = hn::TFromD<D>>
+template <int kVectors, class D, typename T = hn::TFromD<D>>
 HWY_INLINE void some_windows(D d, const WindowLayout& layout, T* out, const T* row, const T* taps,
                              T start, const Vectors& vectors) {
   using V = hn::Vec<D>;
@@ -171,9 +160,9 @@ HWY_INLINE void some_windows(D d, const WindowLayout& layout, T* out, const T* r
   for (std::int64_t ky = 0; ky < layout.work.kernel.height; ++ky) {
     for (std::int64_t kx = 0; kx < width; ++kx) {
       const T* const x = row + places[kx];
-      const V factor = kKind == Kind::kProducts ? hn::Set(d, *taps++) : found0;
+      const V factor = hn::Set(d, *taps++);
 #define TENON_VECTOR(v) \
-  if (kVectors > v) found##v = taken<kKind>(d, found##v, hn::LoadU(d, x + at##v), factor);
+  if (kVectors > v) found##v = hn::MulAdd(factor, hn::LoadU(d, x + at##v), found##v);
       TENON_VECTORS(TENON_VECTOR)
 #undef TENON_VECTOR
     }
@@ -188,28 +177,26 @@ HWY_INLINE void some_windows(D d, const WindowLayout& layout, T* out, const T* r
 #undef TENON_VECTORS
 }
 
-template <Kind kKind, class D>
+template <class D>
 HWY_INLINE void walk_by(D d, const WindowLayout& layout, void* out, const void* room,
                         const void* taps, const void* bias) {
   using T = hn::TFromD<D>;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const cpu::WindowWork& w = layout.work;
-  const T start = kKind == Kind::kLargest ? -std::numeric_limits<T>::infinity()
-                  : bias != nullptr       ? *static_cast<const T*>(bias)
-                                          : T(0);
+  const T start = bias != nullptr ? *static_cast<const T*>(bias) : T(0);
   const std::int64_t pitch = w.stride.height * layout.row_elements;
   const auto run = [&](std::int64_t y, std::int64_t x, const Vectors& vectors) {
     T* const to = static_cast<T*>(out) + y * w.out_width + x;
     const T* const row = static_cast<const T*>(room) + y * pitch + x;
     const auto* const factors = static_cast<const T*>(taps);
     if (vectors.count > 4)
-      some_windows<kKind, 8>(d, layout, to, row, factors, start, vectors);
+      some_windows<8>(d, layout, to, row, factors, start, vectors);
     else if (vectors.count > 2)
-      some_windows<kKind, 4>(d, layout, to, row, factors, start, vectors);
+      some_windows<4>(d, layout, to, row, factors, start, vectors);
     else if (vectors.count > 1)
-      some_windows<kKind, 2>(d, layout, to, row, factors, start, vectors);
+      some_windows<2>(d, layout, to, row, factors, start, vectors);
     else
-      some_windows<kKind, 1>(d, layout, to, row, factors, start, vectors);
+      some_windows<1>(d, layout, to, row, factors, start, vectors);
   };
   // One vector alone would wait for each sum before the next: several rows of the result go
   // together, or vectors of one row.
@@ -231,29 +218,23 @@ HWY_INLINE void walk_by(D d, const WindowLayout& layout, void* out, const void* 
 }
 
 // Loads of half a vector cross fewer lines of the cache.
-template <Kind kKind, typename T>
+template <typename T>
 void walk(const WindowLayout& layout, void* out, const void* room, const void* taps,
           const void* bias) {
   const hn::ScalableTag<T> d;
 #if HWY_TARGET == HWY_AVX3
   const hn::Half<decltype(d)> half;
   if (layout.work.out_width <= static_cast<std::int64_t>(hn::Lanes(half)))
-    return walk_by<kKind>(half, layout, out, room, taps, bias);
+    return walk_by(half, layout, out, room, taps, bias);
 #endif
-  walk_by<kKind>(d, layout, out, room, taps, bias);
-}
-
-template <typename T>
-cpu::WindowKernels kernels_of(Kind kind) {
-  if (kind == Kind::kProducts) return {&spread<T>, &walk<Kind::kProducts, T>};
-  if (kind == Kind::kLargest) return {&spread<T>, &walk<Kind::kLargest, T>};
-  return {&spread<T>, &walk<Kind::kSum, T>};
+  walk_by(d, layout, out, room, taps, bias);
 }
 
 }  // namespace
 
-cpu::WindowKernels window_kernels(Kind kind, DType dtype) {
-  return dtype == DType::kF64 ? kernels_of<double>(kind) : kernels_of<float>(kind);
+cpu::WindowKernels window_kernels(DType dtype) {
+  if (dtype == DType::kF64) return {&spread<double>, &walk<double>};
+  return {&spread<float>, &walk<float>};
 }
 
 }  // namespace tenon::ops::HWY_NAMESPACE
@@ -287,7 +268,7 @@ bool cpu::walk_windows(const WindowWork& work, void* out, const void* in, std::i
                        const void* bias) {
   if (!is_small(work)) return false;
   const WindowLayout layout(work);
-  const WindowKernels kernels = HWY_DYNAMIC_DISPATCH(window_kernels)(work.kind, work.dtype);
+  const WindowKernels kernels = HWY_DYNAMIC_DISPATCH(window_kernels)(work.dtype);
   const auto item = static_cast<std::int64_t>(item_size(work.dtype));
   const std::int64_t out_bytes = work.out_height * work.out_width * item;
   const std::int64_t tap_bytes = work.kernel.height * work.kernel.width * item;
