@@ -1,5 +1,6 @@
 // Loops over dense 16-bit floats that compute in f32 without a pass of its own for either
 // conversion. Included once for each instruction set, so without a plain include guard.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -78,16 +79,17 @@ HWY_INLINE void narrow(D d, const float* from, Half* to) {
   }
 }
 
-// Fewer elements than a chunk has; a chunk is a vector of them. Zeros take the place of others.
-template <typename T>
+// Fewer elements than a chunk has. Zeros take the place of others.
+template <std::size_t kChunk, typename T>
 HWY_INLINE void take_some(T* chunk, const T* from, std::size_t count) {
+#if HWY_TARGET == HWY_AVX3
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::ScalableTag<std::uint16_t> d;
-#if HWY_TARGET == HWY_AVX3
+  static_assert(kChunk == hn::MaxLanes(d));
   hn::StoreU(hn::MaskedLoad(hn::FirstN(d, count), d, &from->bits), d, &chunk->bits);
 #else
-  std::memset(chunk, 0, hn::MaxLanes(d) * sizeof(T));
-  std::memcpy(chunk, from, count * sizeof(T));
+  std::memset(static_cast<void*>(chunk), 0, kChunk * sizeof(T));
+  std::memcpy(static_cast<void*>(chunk), from, count * sizeof(T));
 #endif
 }
 template <typename T>
@@ -97,37 +99,47 @@ HWY_INLINE void give_some(T* to, const T* chunk, std::size_t count) {
   const hn::ScalableTag<std::uint16_t> d;
   hn::BlendedStore(hn::LoadU(d, &chunk->bits), hn::FirstN(d, count), d, &to->bits);
 #else
-  std::memcpy(to, chunk, count * sizeof(T));
+  std::memcpy(static_cast<void*>(to), chunk, count * sizeof(T));
 #endif
 }
 
 // out[i] = f of the inputs' elements i, as f32. f takes an array for each input and a place in
-// them. Two vectors at a time: the compiler makes vectors of the loop over f, and keeps the arrays
-// in registers.
+// them. The compiler makes vectors of the loop over f, which it takes apart before where it has no
+// more than 16 steps. What is left behind the last chunk goes in a chunk that begins before it.
+// That is computed first, since the output may be an input, and stored last.
 template <typename T, std::size_t kInputs, typename F>
 HWY_INLINE void each_half(T* out, const void* const* in, std::int64_t count, const F& f) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::ScalableTag<float> d;
-  constexpr std::size_t kChunk = 2 * hn::MaxLanes(d);
+  constexpr std::size_t kPair = 2 * hn::MaxLanes(d), kChunk = std::max<std::size_t>(kPair, 32);
   const auto length = static_cast<std::size_t>(count);
-  for (std::size_t at = 0; at < length; at += kChunk) {
-    const std::size_t some = length - at;
-    const bool is_short = some < kChunk;
-    HWY_ALIGN T held[kInputs + 1][kChunk];
+  const bool is_short = length < kChunk;
+  const std::size_t rests = length % kChunk != 0 ? 1 : 0;
+  HWY_ALIGN std::uint16_t held[kInputs + 1][kChunk];  // not of T, which would be set to zero
+  T* const last = reinterpret_cast<T*>(held[kInputs]);
+  for (std::size_t c = 0; c < length / kChunk + rests; ++c) {
+    const bool is_rest = c < rests;
+    const std::size_t at = is_rest ? length - kChunk : (c - rests) * kChunk;
     HWY_ALIGN float x[kInputs][kChunk], result[kChunk];
     for (std::size_t i = 0; i < kInputs; ++i) {
-      const T* from = static_cast<const T*>(in[i]) + at;
+      const T* from = static_cast<const T*>(in[i]);
       if (HWY_UNLIKELY(is_short)) {
-        take_some(held[i], from, some);
-        from = held[i];
+        T* const chunk = reinterpret_cast<T*>(held[i]);
+        take_some<kChunk>(chunk, from, length);
+        from = chunk;
+      } else {
+        from += at;
       }
-      widen(d, from, x[i]);
+      for (std::size_t j = 0; j < kChunk; j += kPair) widen(d, from + j, x[i] + j);
     }
     for (std::size_t j = 0; j < kChunk; ++j) result[j] = f(x, j);
-    T* const to = is_short ? held[kInputs] : out + at;
-    narrow(d, result, to);
-    if (HWY_UNLIKELY(is_short)) give_some(out + at, to, some);
+    T* const to = is_rest ? last : out + at;
+    for (std::size_t j = 0; j < kChunk; j += kPair) narrow(d, result + j, to + j);
   }
+  if (is_short)
+    give_some(out, last, length);
+  else if (rests != 0)
+    std::memcpy(static_cast<void*>(out + length - kChunk), last, kChunk * sizeof(T));
 }
 
 }  // namespace
