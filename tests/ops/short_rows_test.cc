@@ -49,6 +49,7 @@ TEST(ShortRowsTest, GiveWhatDenseOperandsGive) {
           const Tensor out = ops::add(all[i], all[j]);
           same(out.expand({9, 70, length}), ops::add(a, b));
           same(ops::lt(all[i], all[j]).expand({9, 70, length}), ops::lt(a, b));
+          same(ops::sub(all[i], all[j]).expand({9, 70, length}), ops::sub(a, b));
           const Tensor target = zeros({9, 70, 2 * length}, d).slice(2, 0, 2 * length, 2);
           same(ops::add_(copy_(target, a), all[j]), ops::add(a, b));
         }

@@ -6,6 +6,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/ops/elementwise_panels.h"
+#include "tenon/ops/elementwise_singles.h"
 #include "tenon/ops/elementwise_tiles.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
@@ -194,6 +195,7 @@ void run_elementwise(const ElementwisePlan& plan, const Tensor& out,
   }
   const StridedLoop loop(out.sizes(), operands.data(), plan.input_count + 1);
   if (run_tiles(plan, loop, out, ready.data())) return;
+  if (run_singles(plan, loop, out, ready.data())) return;
   if (run_panels(plan, loop, out, ready.data())) return;
   loop.run_parallel(RowRunner(plan, out, ready.data()));
 }
