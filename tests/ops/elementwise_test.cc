@@ -371,6 +371,11 @@ TEST(ElementwiseTest, ATransposedOperandOfAnyItemIsReadAsItsCopyIs) {
         const Tensor copied = clone(b, MemoryFormat::kContiguous);
         EXPECT_EQ(values(ops::sub(a, b)), values(ops::sub(a, copied))) << rows << ' ' << columns;
         EXPECT_EQ(values(ops::sub(b, a)), values(ops::sub(copied, a))) << rows << ' ' << columns;
+        for (const DType other : {DType::kBool, DType::kI32, DType::kF64}) {
+          const Tensor c = to(a, other), d = to(b, other), e = to(copied, other);
+          EXPECT_EQ(values(ops::logical_xor(c, b)), values(ops::logical_xor(c, copied)));
+          EXPECT_EQ(values(ops::mul(d, a)), values(ops::mul(e, a))) << rows << ' ' << columns;
+        }
       }
 }
 
