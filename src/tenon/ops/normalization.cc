@@ -4,17 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
+#include <vector>
 
 #include "tenon/ops/binary.h"
 #include "tenon/ops/elementwise.h"
-#include "tenon/ops/kernels/cpu/blocks.h"
 #include "tenon/ops/kernels/cpu/softmax_rows.h"
 #include "tenon/ops/kernels/cpu/workspaces.h"
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
-#include "tenon/ops/reduce.h"
+#include "tenon/ops/plane_norms.h"
 #include "tenon/ops/row_loop.h"
-#include "tenon/ops/unary.h"
+#include "tenon/tensor/factories.h"
 #include "tenon/tensor/fallback.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 
@@ -122,127 +121,23 @@ auto centred(std::int64_t length, double eps) {
   };
 }
 
-// A number of a parameter or a statistic, or `otherwise` where there is none.
-double number_at(const Tensor& t, std::int64_t i, double otherwise) {
-  if (!t.defined()) return otherwise;
-  return t.dtype() == DType::kF64 ? t.const_data_ptr<double>()[i]
-                                  : static_cast<double>(t.const_data_ptr<float>()[i]);
-}
-
-// Planes of one channel that are worth a call each, on the host.
-bool has_long_planes(const Tensor& a) {
-  constexpr std::int64_t kLong = 16;
-  return a.device() == Device{} && a.is_contiguous() && a.numel() > 0 &&
-         a.numel() >= kLong * a.size(0) * a.size(1);
-}
-
-// x * factor + shift, the two of each plane as numbers(plane) gives them. 16-bit floats are widened
-// in pieces. Requires: dense.
-template <typename Numbers>
-Tensor by_planes(const Tensor& a, Numbers&& numbers) {
-  constexpr std::int64_t kPiece = 2048;
-  const std::int64_t planes = a.size(0) * a.size(1), length = a.numel() / planes;
-  const Tensor out = empty(a.sizes(), a.dtype());
-  const DType compute = compute_dtype(a.dtype());
-  const auto scale = cpu::row_functions(compute).scale;
-  const auto load = tenon::detail::conversion_row(compute, a.dtype());
-  const auto store = tenon::detail::conversion_row(a.dtype(), compute);
-  const auto item = static_cast<std::int64_t>(a.item_size());
-  const std::int64_t bytes = length * item;
-  const std::int64_t wide[2] = {sizeof(float), item}, narrow[2] = {item, sizeof(float)};
-  auto* from = static_cast<char*>(const_cast<void*>(a.const_data_ptr()));
-  auto* to = static_cast<char*>(out.data_ptr());
-  parallel_for(0, planes, std::max<std::int64_t>(1, 16384 / length),
-               [&](std::int64_t begin, std::int64_t end) {
-                 alignas(64) float room[2][kPiece];
-                 char* const widened = reinterpret_cast<char*>(room[0]);
-                 char* const scaled = reinterpret_cast<char*>(room[1]);
-                 for (std::int64_t i = begin; i < end; ++i) {
-                   const auto [factor, shift] = numbers(i);
-                   if (a.dtype() == compute) {
-                     scale(to + i * bytes, from + i * bytes, length, factor, shift);
-                     continue;
-                   }
-                   for (std::int64_t at = 0; at < length; at += kPiece) {
-                     const std::int64_t count = std::min(kPiece, length - at);
-                     char* read[2] = {widened, from + i * bytes + at * item};
-                     load(read, wide, count);
-                     scale(scaled, widened, count, factor, shift);
-                     char* written[2] = {to + i * bytes + at * item, scaled};
-                     store(written, narrow, count);
-                   }
-                 }
-               });
-  return out;
-}
-
-// x * scale + shift by channels.
-Tensor scaled_channels(const Tensor& a, const Tensor& scale, const Tensor& shift) {
-  const Tensor s = contiguous(scale), t = contiguous(shift);
-  return by_planes(a, [&, channels = a.size(1)](std::int64_t plane) {
-    return std::pair(number_at(s, plane % channels, 1), number_at(t, plane % channels, 0));
-  });
-}
-
 // Groups of channels normalised, then weight and bias, in one pass after that of the statistics.
 Tensor normalize_groups(const Tensor& a, std::int64_t groups, const Tensor& weight,
                         const Tensor& bias, double eps) {
-  const std::int64_t rows = a.size(0) * groups, length = a.numel() / rows;
-  const Tensor statistics = empty({rows, 2}, DType::kF64);
-  auto* found = statistics.data_ptr<double>();
-  const DType compute = compute_dtype(a.dtype());
-  const auto moments = cpu::row_functions(compute).moments;
-  const auto load = tenon::detail::conversion_row(compute, a.dtype());
-  const auto item = static_cast<std::int64_t>(a.item_size());
-  const std::int64_t wide[2] = {sizeof(float), item};
-  auto* from = static_cast<char*>(const_cast<void*>(a.const_data_ptr()));
-  cpu::Workspaces rooms(
-      a.dtype() == compute ? 0 : static_cast<std::size_t>(length) * sizeof(float), rows);
-  parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / length),
-               [&](std::int64_t begin, std::int64_t end) {
-                 char* const room = rooms.take();
-                 for (std::int64_t i = begin; i < end; ++i) {
-                   char* read[2] = {room, from + i * length * item};
-                   if (a.dtype() != compute) load(read, wide, length);
-                   double variance = 0;
-                   moments(a.dtype() == compute ? read[1] : room, length, found + 2 * i, &variance);
-                   found[2 * i + 1] = 1 / std::sqrt(variance + eps);
-                 }
-                 rooms.give(room);
-               });
   const std::int64_t channels = a.size(1), of_group = channels / groups;
-  return by_planes(a, [&](std::int64_t plane) {
-    const double* const of = found + 2 * (plane / of_group);
-    const double factor = of[1] * number_at(weight, plane % channels, 1);
-    return std::pair(factor, number_at(bias, plane % channels, 0) - of[0] * factor);
-  });
-}
-
-// x * scale + shift.
-template <typename T>
-void scale_and_shift(void* out, const void* const* in, std::int64_t count, const double*) {
-  static const BlockFunction multiply = cpu::binary_block(Binary::kMul, dtype_of<T>());
-  static const BlockFunction add = cpu::binary_block(Binary::kAdd, dtype_of<T>());
-  multiply(out, in, count, nullptr);
-  const void* const both[2] = {out, in[2]};
-  add(out, both, count, nullptr);
-}
-
-// A parameter by channel in the shape that broadcasts over a batch: [1, C, 1, ...].
-Tensor by_channel(const Tensor& p, const Tensor& a) {
-  DimVector sizes(static_cast<std::size_t>(a.dim()), 1);
-  sizes[1] = p.numel();
-  return p.reshape(sizes);
-}
-
-void check_channels(const char* what, const Tensor& a, std::initializer_list<const Tensor*> all) {
-  if (a.dim() < 2)
-    throw InvalidArgument(
-        fmt::format("{}: shape {} has no channels (dimension 1)", what, to_string(a.sizes())));
-  for (const Tensor* p : all)
-    if (p->defined() && p->numel() != a.size(1))
-      throw InvalidArgument(fmt::format("{}: {} numbers for the {} channels of shape {}", what,
-                                        p->numel(), a.size(1), to_string(a.sizes())));
+  const std::int64_t rows = a.size(0) * groups;
+  const Tensor moments = moments_of_rows(a, a.numel() / rows);
+  const auto* const found = moments.const_data_ptr<double>();
+  const std::vector<double> weights = numbers_of(weight, channels, 1);
+  const std::vector<double> biases = numbers_of(bias, channels, 0);
+  std::vector<PlaneNumbers> numbers(static_cast<std::size_t>(a.size(0) * channels));
+  for (std::size_t plane = 0; plane < numbers.size(); ++plane) {
+    const auto group = static_cast<std::int64_t>(plane) / of_group;
+    const std::size_t channel = plane % static_cast<std::size_t>(channels);
+    const double factor = weights[channel] / std::sqrt(found[2 * group + 1] + eps);
+    numbers[plane] = {factor, biases[channel] - found[2 * group] * factor};
+  }
+  return scale_planes(a, numbers);
 }
 
 }  // namespace
@@ -281,56 +176,11 @@ Tensor detail::group_norm(const Tensor& a, std::int64_t groups, const Tensor& we
                                       groups, a.size(1), to_string(a.sizes())));
   const std::int64_t rows = a.size(0) * groups;
   const std::int64_t length = rows == 0 ? 0 : a.numel() / rows;
-  if (has_long_planes(a)) {
-    const DType compute = compute_dtype(a.dtype());
-    return normalize_groups(a, groups, parameter("group_norm", weight, a.size(1), compute),
-                            parameter("group_norm", bias, a.size(1), compute), eps);
-  }
+  if (are_worth_calls(a)) return normalize_groups(a, groups, weight, bias, eps);
   Tensor out = normalize_rows("group_norm", vulkan::Rows::kLayerNorm, eps, a, length, {}, {},
                               centred(length, eps));
   if (weight.defined()) out = mul(out, to(by_channel(weight, a), a.dtype()));
   if (bias.defined()) out = add(out, to(by_channel(bias, a), a.dtype()));
-  return out;
-}
-
-Tensor detail::batch_norm(const Tensor& a, const Tensor& running_mean, const Tensor& running_var,
-                          const Tensor& weight, const Tensor& bias, bool training, double momentum,
-                          double eps) {
-  device_to_offer("batch_norm", {&a, &running_mean, &running_var, &weight, &bias});
-  check_floating("batch_norm", a);
-  check_channels("batch_norm", a, {&running_mean, &running_var, &weight, &bias});
-  if (!training && (!running_mean.defined() || !running_var.defined()))
-    throw InvalidArgument("batch_norm: without training it needs the running mean and variance");
-  const DType compute = compute_dtype(a.dtype());
-  Tensor mean = running_mean;
-  Tensor variance = running_var;
-  if (training) {
-    DimVector dims;
-    for (std::int64_t d = 0; d < a.dim(); ++d)
-      if (d != 1) dims.push_back(d);
-    const Tensor wide = to(a, compute);
-    mean = ops::mean(wide, dims);
-    variance = ops::var(wide, dims, 0);
-    const double count = a.size(1) == 0 ? 0 : static_cast<double>(a.numel() / a.size(1));
-    if (running_mean.defined()) add_(mul_(running_mean, 1 - momentum), mul(mean, momentum));
-    if (running_var.defined())
-      add_(mul_(running_var, 1 - momentum), mul(variance, momentum * count / (count - 1)));
-  }
-  // x * scale + shift: two passes whatever there is to apply.
-  Tensor scale = rsqrt(add(to(variance, compute), eps));
-  if (weight.defined()) scale = mul(scale, to(weight, compute));
-  Tensor shift = neg(mul(to(mean, compute), scale));
-  if (bias.defined()) shift = add(shift, to(bias, compute));
-  if (has_long_planes(a)) return scaled_channels(a, scale, shift);
-  const Tensor s = by_channel(scale, a), t = by_channel(shift, a);
-  if (a.device() != Device{}) return to(add_(mul(to(a, compute), s), t), a.dtype());
-  ElementwisePlan plan;
-  plan.function = compute == DType::kF64 ? &scale_and_shift<double> : &scale_and_shift<float>;
-  plan.input_count = 3;
-  plan.input_dtypes = {compute, compute, compute};
-  plan.result_dtype = compute;
-  Tensor out = elementwise_result(a.sizes(), a.dtype(), Device{}, {&a, &s, &t});
-  run_elementwise(plan, out, {&a, &s, &t});
   return out;
 }
 

@@ -1,0 +1,127 @@
+#include "tenon/ops/plane_norms.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tenon/ops/elementwise.h"
+#include "tenon/ops/kernels/cpu/softmax_rows.h"
+#include "tenon/ops/kernels/cpu/workspaces.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+
+namespace tenon::ops {
+
+void check_channels(const char* what, const Tensor& a, std::initializer_list<const Tensor*> all) {
+  if (a.dim() < 2)
+    throw InvalidArgument(
+        fmt::format("{}: shape {} has no channels (dimension 1)", what, to_string(a.sizes())));
+  for (const Tensor* p : all)
+    if (p->defined() && p->numel() != a.size(1))
+      throw InvalidArgument(fmt::format("{}: {} numbers for the {} channels of shape {}", what,
+                                        p->numel(), a.size(1), to_string(a.sizes())));
+}
+
+Tensor by_channel(const Tensor& p, const Tensor& a) {
+  DimVector sizes(static_cast<std::size_t>(a.dim()), 1);
+  sizes[1] = p.numel();
+  return p.reshape(sizes);
+}
+
+std::vector<double> numbers_of(const Tensor& t, std::int64_t channels, double otherwise) {
+  std::vector<double> numbers(static_cast<std::size_t>(channels), otherwise);
+  if (!t.defined()) return numbers;
+  const Tensor dense = contiguous(t);
+  char* pair[2] = {reinterpret_cast<char*>(numbers.data()),
+                   static_cast<char*>(const_cast<void*>(dense.const_data_ptr()))};
+  const std::int64_t steps[2] = {sizeof(double), static_cast<std::int64_t>(t.item_size())};
+  tenon::detail::conversion_row(DType::kF64, t.dtype())(pair, steps, channels);
+  return numbers;
+}
+
+bool are_worth_calls(const Tensor& a) {
+  constexpr std::int64_t kLong = 16, kFew = 256;
+  const std::int64_t planes = a.size(0) * a.size(1);
+  return a.device() == Device{} && a.is_contiguous() && a.numel() > 0 &&
+         (planes <= kFew || a.numel() >= kLong * planes);
+}
+
+Tensor moments_of_rows(const Tensor& a, std::int64_t length) {
+  const std::int64_t rows = a.numel() / length;
+  const Tensor all = empty({rows, 2}, DType::kF64);
+  auto* const found = all.data_ptr<double>();
+  const DType compute = compute_dtype(a.dtype());
+  const bool is_narrow = a.dtype() != compute;
+  const auto moments = cpu::row_functions(compute).moments;
+  const auto load = tenon::detail::conversion_row(compute, a.dtype());
+  const auto item = static_cast<std::int64_t>(a.item_size());
+  const auto wide_item = static_cast<std::int64_t>(item_size(compute));
+  const std::int64_t steps[2] = {wide_item, item};
+  const std::int64_t together = is_narrow ? std::max<std::int64_t>(1, 2048 / length) : 1;
+  auto* from = static_cast<char*>(const_cast<void*>(a.const_data_ptr()));
+  cpu::Workspaces rooms(
+      is_narrow ? static_cast<std::size_t>(together * length * wide_item) : 0, rows);
+  parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / length),
+               [&](std::int64_t begin, std::int64_t end) {
+                 char* const room = rooms.take();
+                 for (std::int64_t first = begin; first < end; first += together) {
+                   const std::int64_t some = std::min(together, end - first);
+                   char* read[2] = {room, from + first * length * item};
+                   if (is_narrow) load(read, steps, some * length);
+                   const char* const data = is_narrow ? room : read[1];
+                   for (std::int64_t r = 0; r < some; ++r) {
+                     double* const at = found + 2 * (first + r);
+                     moments(data + r * length * wide_item, length, at, at + 1);
+                   }
+                 }
+                 rooms.give(room);
+               });
+  return all;
+}
+
+Tensor scale_planes(const Tensor& a, std::span<const PlaneNumbers> numbers) {
+  constexpr std::int64_t kPiece = 2048;
+  const std::int64_t planes = a.size(0) * a.size(1), length = a.numel() / planes;
+  const Tensor out = empty(a.sizes(), a.dtype());
+  const DType compute = compute_dtype(a.dtype());
+  const auto scale = cpu::row_functions(compute).scale;
+  const auto load = tenon::detail::conversion_row(compute, a.dtype());
+  const auto store = tenon::detail::conversion_row(a.dtype(), compute);
+  const auto item = static_cast<std::int64_t>(a.item_size());
+  const std::int64_t wide[2] = {sizeof(float), item}, narrow[2] = {item, sizeof(float)};
+  auto* from = static_cast<char*>(const_cast<void*>(a.const_data_ptr()));
+  auto* to = static_cast<char*>(out.data_ptr());
+  const auto of_plane = [&](std::int64_t plane) {
+    return numbers[static_cast<std::size_t>(plane) % numbers.size()];
+  };
+  const auto narrow_planes = [&](std::int64_t begin, std::int64_t end) {
+    alignas(64) float room[2][kPiece];
+    const std::int64_t whole = std::max<std::int64_t>(1, kPiece / length) * length;
+    for (std::int64_t first = begin * length; first < end * length; first += whole)
+      for (std::int64_t at = first; at < std::min(first + whole, end * length); at += kPiece) {
+        const std::int64_t last = std::min({first + whole, end * length, at + kPiece});
+        char* read[2] = {reinterpret_cast<char*>(room[0]), from + at * item};
+        load(read, wide, last - at);
+        for (std::int64_t x = at; x < last;) {
+          const std::int64_t plane = x / length, next = std::min(last, (plane + 1) * length);
+          const auto [factor, shift] = of_plane(plane);
+          scale(room[1] + (x - at), room[0] + (x - at), next - x, factor, shift);
+          x = next;
+        }
+        char* written[2] = {to + at * item, reinterpret_cast<char*>(room[1])};
+        store(written, narrow, last - at);
+      }
+  };
+  parallel_for(0, planes, std::max<std::int64_t>(1, 16384 / length),
+               [&](std::int64_t begin, std::int64_t end) {
+                 if (a.dtype() != compute) return narrow_planes(begin, end);
+                 for (std::int64_t i = begin; i < end; ++i) {
+                   const auto [factor, shift] = of_plane(i);
+                   const std::int64_t at = i * length * item;
+                   scale(to + at, from + at, length, factor, shift);
+                 }
+               });
+  return out;
+}
+
+}  // namespace tenon::ops
