@@ -415,6 +415,31 @@ TEST(ScanTest, EachOfManyRowsHasItsOwnSum) {
   }
 }
 
+// Columns in strips, with a rest that is a strip and one that is not; 16-bit floats are widened.
+TEST(SoftmaxTest, ColumnsGiveWhatRowsGive) {
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16})
+    for (const std::int64_t length : {9, 1200, 5000})
+      for (const std::int64_t columns : {15, 17, 25, 40, 72, 241}) {
+        if (length * columns > 100'000) continue;
+        const Tensor a = to(ops::mul(randn({2, length, columns}), 3), dtype);
+        const Tensor wide = to(a, DType::kF64), turned = contiguous(wide.transpose(1, 2));
+        const double unit = dtype == DType::kF64   ? 1e-13
+                            : dtype == DType::kF32 ? 1e-6
+                            : dtype == DType::kF16 ? 0x1p-10
+                                                   : 0x1p-7;
+        const auto expect_near = [&](const Tensor& got, const Tensor& wanted) {
+          const Tensor difference = ops::abs(ops::sub(to(got, DType::kF64), wanted));
+          const Tensor most = ops::amax(ops::div(difference, ops::add(ops::abs(wanted), 0.1)));
+          EXPECT_LE(most.item<double>(), 8 * unit) << dtype_name(dtype) << length << ' ' << columns;
+        };
+        expect_near(ops::softmax(a, 1), ops::softmax(turned, 2).transpose(1, 2));
+        expect_near(ops::log_softmax(a, 1), ops::log_softmax(turned, 2).transpose(1, 2));
+        expect_near(ops::logsumexp(a, {1}), ops::logsumexp(turned, {2}));
+        expect_near(ops::cumsum(to(ops::gt(a, 0), dtype), 1).narrow(1, 0, 9),
+                    ops::cumsum(to(ops::gt(wide, 0), DType::kF64), 1).narrow(1, 0, 9));
+      }
+}
+
 TEST(SoftmaxTest, RowsSumToOneWhateverTheirValues) {
   Random random(3);
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16})

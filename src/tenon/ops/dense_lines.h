@@ -24,24 +24,28 @@ struct DenseLines {
 
   // How many columns go together: a cache line at least; no more than that two strips of them
   // (what is read and what is written) stay in the second-level cache while they are passed over
-  // several times, nor than kWidest.
-  static constexpr std::int64_t kWidest = 256;
+  // several times. Half a strip or less at the end goes with the strip before it.
+  static constexpr std::int64_t kWidest = 240;
   std::int64_t strip(std::int64_t item_bytes) const {
     const std::int64_t fitting = (std::int64_t{1} << 18) / (2 * item_bytes * length);
-    return std::clamp(fitting / 16 * 16, std::int64_t{16}, kWidest);
+    return std::clamp(fitting / 16 * 16, std::int64_t{16}, kWidest / 3 * 2);
   }
+  std::int64_t strips(std::int64_t width) const {
+    return std::max<std::int64_t>(1, (inner + width / 2 - 1) / width);
+  }
+  std::int64_t widest(std::int64_t width) const { return std::min(inner, width + width / 2); }
 
   // Calls body(offset of the first element, number of columns) for all lines, on several threads
   // where they are many. Cut by sizes alone.
   template <typename Body>
   void for_each(std::int64_t item_bytes, Body&& body) const {
-    const std::int64_t width = inner == 1 ? 1 : strip(item_bytes);
-    const std::int64_t strips = (inner + width - 1) / width;
+    const std::int64_t width = inner == 1 ? 1 : strip(item_bytes), each = strips(width);
     const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (length * width));
-    parallel_for(0, outer * strips, grain, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(0, outer * each, grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t first = i % strips * width;
-        body(i / strips * length * inner + first, std::min(width, inner - first));
+        const std::int64_t first = i % each * width;
+        const bool is_last = i % each == each - 1;
+        body(i / each * length * inner + first, is_last ? inner - first : width);
       }
     });
   }

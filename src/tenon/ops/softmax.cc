@@ -22,13 +22,6 @@ struct Function {
   std::int64_t turned_below;  // rows shorter than that are turned into columns
 };
 
-void move_row(DType to_dtype, void* to, DType from_dtype, const void* from, std::int64_t count) {
-  char* pair[2] = {static_cast<char*>(to), static_cast<char*>(const_cast<void*>(from))};
-  const std::int64_t steps[2] = {static_cast<std::int64_t>(item_size(to_dtype)),
-                                 static_cast<std::int64_t>(item_size(from_dtype))};
-  tenon::detail::conversion_row(to_dtype, from_dtype)(pair, steps, count);
-}
-
 // to[c][r] = from[r][c].
 template <typename T>
 void turn(void* to, const void* from, std::int64_t rows, std::int64_t columns,
@@ -50,6 +43,8 @@ class LineWork {
         compute_item_(static_cast<std::int64_t>(item_size(compute_))),
         lines_(in, dim),
         function_(function),
+        widen_(tenon::detail::conversion_row(compute_, dtype_)),
+        narrow_(tenon::detail::conversion_row(dtype_, compute_)),
         from_(static_cast<const char*>(in.const_data_ptr())),
         to_(static_cast<char*>(out.data_ptr())) {}
 
@@ -89,9 +84,9 @@ class LineWork {
       // Apart: what is written would delay reading beside it.
       char* const wide = room;
       char* const results = wide + elements * compute_item_;
-      move_row(compute_, wide, dtype_, in, elements);
+      widen(wide, in, elements);
       compute_rows(results, wide, rows, results + elements * compute_item_);
-      return move_row(dtype_, out, compute_, results, elements);
+      return narrow(out, results, elements);
     }
     compute_rows(out, in, rows, room);
   }
@@ -111,29 +106,42 @@ class LineWork {
 
   void run_columns() const {
     const std::int64_t length = lines_.length, inner = lines_.inner;
-    const std::int64_t width = lines_.strip(compute_item_);
-    const std::int64_t strips = lines_.outer * ((inner + width - 1) / width);
+    const std::int64_t width = lines_.strip(item_);
     cpu::Workspaces rooms(
-        is_wide() ? 0 : static_cast<std::size_t>(length * width * compute_item_), strips);
-    lines_.for_each(compute_item_, [&](std::int64_t first, std::int64_t count) {
+        is_wide() ? 0 : static_cast<std::size_t>(length * lines_.widest(width) * compute_item_),
+        lines_.outer * lines_.strips(width));
+    lines_.for_each(item_, [&](std::int64_t first, std::int64_t count) {
       const char* in = from_ + first * item_;
       char* out = to_ + first * item_;
       if (is_wide()) return function_.columns(out, in, length, inner, count);
       char* const wide = rooms.take();
-      for (std::int64_t r = 0; r < length; ++r)
-        move_row(compute_, wide + r * count * compute_item_, dtype_, in + r * inner * item_, count);
+      // Rows without a gap between them are one.
+      const std::int64_t rows = count == inner ? 1 : length, row = length / rows * count;
+      for (std::int64_t r = 0; r < rows; ++r)
+        widen(wide + r * row * compute_item_, in + r * inner * item_, row);
       function_.columns(wide, wide, length, count, count);
-      for (std::int64_t r = 0; r < length; ++r)
-        move_row(dtype_, out + r * inner * item_, compute_, wide + r * count * compute_item_,
-                 count);
+      for (std::int64_t r = 0; r < rows; ++r)
+        narrow(out + r * inner * item_, wide + r * row * compute_item_, row);
       rooms.give(wide);
     });
+  }
+
+  void widen(char* to, const char* from, std::int64_t count) const {
+    char* pair[2] = {to, const_cast<char*>(from)};
+    const std::int64_t steps[2] = {compute_item_, item_};
+    widen_(pair, steps, count);
+  }
+  void narrow(char* to, const char* from, std::int64_t count) const {
+    char* pair[2] = {to, const_cast<char*>(from)};
+    const std::int64_t steps[2] = {item_, compute_item_};
+    narrow_(pair, steps, count);
   }
 
   const DType dtype_, compute_;
   const std::int64_t item_, compute_item_;
   const DenseLines lines_;
   const Function function_;
+  const tenon::detail::RowFunction widen_, narrow_;
   const char* const from_;
   char* const to_;
 };
