@@ -1,5 +1,10 @@
 // Rows of one dtype out of rows of another.
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
+#include <limits>
 #include <type_traits>
 
 #include "tenon/tensor/copy.h"
@@ -27,12 +32,14 @@ template <typename To, typename From>
 [[gnu::always_inline]] inline void convert_each(To* to, const From* from, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = convert_element<To>(from[i]);
 }
+template <typename To, typename From>
+constexpr bool kIsByInt32 = std::is_floating_point_v<From> && std::is_integral_v<To> &&
+                            sizeof(To) <= 4 && !std::is_same_v<To, bool>;
 // Numbers to integers of up to 32 bits: by way of int32, which every vector converts to, where all
 // of a stretch fit.
 template <typename To, typename From>
 [[gnu::always_inline]] inline void convert(To* to, const From* from, std::int64_t count) {
-  if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To> && sizeof(To) <= 4 &&
-                !std::is_same_v<To, bool>) {
+  if constexpr (kIsByInt32<To, From>) {
     constexpr From kLimit = static_cast<From>(2147483648.0);
     constexpr std::int64_t kStretch = 64;
     for (; count > 0; count -= kStretch, to += kStretch, from += kStretch) {
@@ -53,9 +60,76 @@ template <typename To, typename From>
 }
 
 #if defined(__x86_64__)
+#define TENON_LANES __attribute__((target("avx2"), always_inline)) inline
+
+// Eight numbers towards zero; one beyond int32, or NaN, becomes its smallest.
+TENON_LANES __m256i whole(const float* from) {
+  return _mm256_cvttps_epi32(_mm256_loadu_ps(from));
+}
+TENON_LANES __m256i whole(const double* from) {
+  const __m128i low = _mm256_cvttpd_epi32(_mm256_loadu_pd(from));
+  return _mm256_set_m128i(_mm256_cvttpd_epi32(_mm256_loadu_pd(from + 4)), low);
+}
+// 32 integers, modulo 2^bits.
+TENON_LANES void put(void* to, int at, __m256i x) {
+  _mm256_storeu_si256(static_cast<__m256i*>(to) + at, x);
+}
+template <typename To>
+TENON_LANES void store_whole(To* to, const __m256i* x) {
+  if constexpr (sizeof(To) == 4) {
+    for (int i = 0; i < 4; ++i) put(to, i, x[i]);
+  } else if constexpr (sizeof(To) == 2) {
+    const __m256i lower = _mm256_set1_epi32(0xffff);
+    for (int i = 0; i < 4; i += 2) {
+      const __m256i pair = _mm256_packus_epi32(_mm256_and_si256(x[i], lower),
+                                               _mm256_and_si256(x[i + 1], lower));
+      put(to, i / 2, _mm256_permute4x64_epi64(pair, 0xd8));
+    }
+  } else {
+    const __m256i lower = _mm256_set1_epi32(0xff);
+    const auto pair = [&](int i) __attribute__((target("avx2"), always_inline)) {
+      return _mm256_packus_epi32(_mm256_and_si256(x[i], lower), _mm256_and_si256(x[i + 1], lower));
+    };
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    put(to, 0, _mm256_permutevar8x32_epi32(_mm256_packus_epi16(pair(0), pair(2)), order));
+  }
+}
+#undef TENON_LANES
+
+// As convert, 32 at a time.
+template <typename To, typename From>
+__attribute__((target("avx2"))) void convert_by_int32(To* to, const From* from,
+                                                      std::int64_t count) {
+  constexpr std::int64_t kStretch = 32;
+  const __m256i smallest = _mm256_set1_epi32(std::numeric_limits<std::int32_t>::min());
+  for (; count > 0; count -= kStretch, to += kStretch, from += kStretch) {
+    const std::int64_t some = std::min(kStretch, count);
+    From last[kStretch];
+    const bool is_short = some < kStretch;
+    if (is_short) std::fill(std::copy_n(from, some, last), last + kStretch, From(0));
+    const From* const all = is_short ? last : from;
+    __m256i x[4], beyond = _mm256_setzero_si256();
+    for (int i = 0; i < 4; ++i) {
+      x[i] = whole(all + 8 * i);
+      beyond = _mm256_or_si256(beyond, _mm256_cmpeq_epi32(x[i], smallest));
+    }
+    if (_mm256_testz_si256(beyond, beyond) == 0) {
+      convert_each(to, from, some);
+    } else if (is_short) {
+      To results[kStretch];
+      store_whole(results, x);
+      std::copy_n(results, some, to);
+    } else {
+      store_whole(to, x);
+    }
+  }
+}
 template <typename To, typename From>
 __attribute__((target("avx2"))) void convert_avx2(To* to, const From* from, std::int64_t count) {
-  convert(to, from, count);
+  if constexpr (kIsByInt32<To, From>)
+    convert_by_int32(to, from, count);
+  else
+    convert_each(to, from, count);
 }
 template <typename To, typename From>
 __attribute__((target(TENON_AVX512))) void convert_avx512(To* to, const From* from,
@@ -74,9 +148,10 @@ void convert_dense(To* to, const From* from, std::int64_t count) {
     detail::convert_dense(to, from, count);
   } else if constexpr (kHasVectors<To, From> && (kIsHalf<To> || kIsHalf<From>)) {
     // By way of f32, as a single element goes.
-    float between[kBlock];
-    for (std::int64_t at = 0; at < count; at += kBlock) {
-      const std::int64_t some = std::min(kBlock, count - at);
+    constexpr std::int64_t kBetween = 1024;
+    float between[kBetween];
+    for (std::int64_t at = 0; at < count; at += kBetween) {
+      const std::int64_t some = std::min(kBetween, count - at);
       convert_dense(between, from + at, some);
       convert_dense(to + at, between, some);
     }

@@ -72,32 +72,54 @@ __attribute__((target("avx2"))) void narrow_avx2(BFloat16* to, const float* from
                                                  std::int64_t count) {
   narrow(to, from, count);
 }
-// The processor's own conversions, except of NaN, whose digits half.h treats in its own way.
-__attribute__((target("avx2,f16c"))) bool has_nan(__m256 x) {
-  return _mm256_movemask_ps(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)) != 0;
+// The processor's own conversions, except of NaN, whose digits half.h treats in its own way: four
+// vectors at a time, then one, and what is left with what is done already, as far as a vector needs
+// that.
+#define TENON_LANES __attribute__((target("avx2,f16c"), always_inline)) inline
+TENON_LANES bool has_nan(const __m256 (&x)[1]) {
+  return _mm256_movemask_ps(_mm256_cmp_ps(x[0], x[0], _CMP_UNORD_Q)) != 0;
 }
+TENON_LANES bool has_nan(const __m256 (&x)[4]) {
+  return _mm256_movemask_ps(_mm256_or_ps(_mm256_cmp_ps(x[0], x[1], _CMP_UNORD_Q),
+                                         _mm256_cmp_ps(x[2], x[3], _CMP_UNORD_Q))) != 0;
+}
+template <int kVectors>
+TENON_LANES void widen_vectors(float* to, const Half* from) {
+  __m256 x[kVectors];
+  for (int v = 0; v < kVectors; ++v)
+    x[v] = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 8 * v)));
+  if (has_nan(x)) return widen(to, from, 8 * kVectors);
+  for (int v = 0; v < kVectors; ++v) _mm256_storeu_ps(to + 8 * v, x[v]);
+}
+template <int kVectors>
+TENON_LANES void narrow_vectors(Half* to, const float* from) {
+  __m256 x[kVectors];
+  for (int v = 0; v < kVectors; ++v) x[v] = _mm256_loadu_ps(from + 8 * v);
+  if (has_nan(x)) return narrow(to, from, 8 * kVectors);
+  for (int v = 0; v < kVectors; ++v)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 8 * v),
+                     _mm256_cvtps_ph(x[v], _MM_FROUND_TO_NEAREST_INT));
+}
+#undef TENON_LANES
 __attribute__((target("avx2,f16c"))) void widen_f16c(float* to, const Half* from,
                                                      std::int64_t count) {
+  if (count < 8) return widen(to, from, count);
   std::int64_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const __m256 x = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
-    has_nan(x) ? widen(to + i, from + i, 8) : _mm256_storeu_ps(to + i, x);
+  for (; i + 32 <= count; i += 32) widen_vectors<4>(to + i, from + i);
+  for (; i < count; i += 8) {
+    const std::int64_t at = std::min(i, count - 8);
+    widen_vectors<1>(to + at, from + at);
   }
-  if (i == count) return;
-  // What is left goes with what is done already, as far as a vector needs that.
-  count < 8 ? widen(to, from, count) : widen_f16c(to + count - 8, from + count - 8, 8);
 }
 __attribute__((target("avx2,f16c"))) void narrow_f16c(Half* to, const float* from,
                                                       std::int64_t count) {
+  if (count < 8) return narrow(to, from, count);
   std::int64_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const __m256 x = _mm256_loadu_ps(from + i);
-    has_nan(x) ? narrow(to + i, from + i, 8)
-               : _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
-                                  _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  for (; i + 32 <= count; i += 32) narrow_vectors<4>(to + i, from + i);
+  for (; i < count; i += 8) {
+    const std::int64_t at = std::min(i, count - 8);
+    narrow_vectors<1>(to + at, from + at);
   }
-  if (i == count) return;
-  count < 8 ? narrow(to, from, count) : narrow_f16c(to + count - 8, from + count - 8, 8);
 }
 
 // Sixteen elements a vector, two vectors at a time, the rest under masks. Every form has a mask,
