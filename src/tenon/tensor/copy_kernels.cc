@@ -26,12 +26,14 @@ template <std::size_t kPiece>
   std::memcpy(to, &first, kPiece);
   std::memcpy(to + bytes - kPiece, &last, kPiece);
 }
-void copy_bytes(char* to, const char* from, std::size_t bytes) {
-  if (bytes > 64 || bytes < 4) {
+[[gnu::always_inline]] inline void copy_bytes(char* to, const char* from, std::size_t bytes) {
+  constexpr std::size_t kFew = 256, kPiece = 16;
+  if (bytes > kFew || bytes < 4) {
     std::memcpy(to, from, bytes);
-  } else if (bytes >= 16) {
-    copy_ends<16>(to, from, bytes);
-    if (bytes > 32) copy_ends<16>(to + 16, from + 16, bytes - 32);
+  } else if (bytes >= kPiece) {
+    for (std::size_t at = kPiece; at < bytes; at += kPiece)
+      std::memcpy(to + at - kPiece, from + at - kPiece, kPiece);
+    std::memcpy(to + bytes - kPiece, from + bytes - kPiece, kPiece);
   } else {
     bytes >= 8 ? copy_ends<8>(to, from, bytes) : copy_ends<4>(to, from, bytes);
   }
@@ -147,6 +149,23 @@ void repeat_row(char* target, const char* row, std::int64_t row_bytes, std::int6
   });
 }
 
+[[gnu::noinline]] void copy_rows(char** data, const std::int64_t* strides, std::int64_t count,
+                                 std::size_t bytes) {
+  char* to = data[0];
+  const char* from = data[1];
+  for (std::int64_t r = 0; r < count; ++r, to += strides[0], from += strides[1])
+    copy_bytes(to, from, bytes);
+}
+
+// Rows of so many elements, each dense in both.
+void copy_dense_rows(const StridedLoop& rows, std::int64_t length, std::size_t bytes) {
+  rows.run_parallel(
+      [bytes](char** data, const std::int64_t* strides, std::int64_t count) {
+        copy_rows(data, strides, count, bytes);
+      },
+      std::max<std::int64_t>(1, StridedLoop::kGrain / length));
+}
+
 template <std::size_t kBytes>
 void copy_same_dtype(const StridedLoop& loop) {
   constexpr auto kItem = static_cast<std::int64_t>(kBytes);
@@ -170,6 +189,9 @@ void copy_same_dtype(const StridedLoop& loop) {
       if (row_bytes == 8 * kItem && kBytes < 4)
         return copy_same_dtype<std::min<std::size_t>(16, 8 * kBytes)>(loop.over_rows());
     }
+  if (loop.ndim() > 1 && loop.row_stride(0) == kItem && loop.row_stride(1) == kItem)
+    return copy_dense_rows(loop.over_rows(), loop.row_length(),
+                           static_cast<std::size_t>(row_bytes));
   loop.run_parallel([](char** data, const std::int64_t* strides, std::int64_t length) {
     copy_row<kBytes>(data, strides, length);
   });
