@@ -140,11 +140,13 @@ long double exact_gelu(long double x) {
 }
 Tensor gelu_by_erf(const Tensor& x) { return ops::gelu(x); }
 
-TEST(VectorForms, ErfErfcAndGeluAgreeWithLongDouble) {
-  expect_within<float>({{"erf", ops::erf, std::erf, -6, 6, 2.5},
+TEST(VectorForms, ErfErfcGeluAndTanhAgreeWithLongDouble) {
+  expect_within<float>({{"tanh", ops::tanh, std::tanh, -10, 10, 2},
+                        {"erf", ops::erf, std::erf, -6, 6, 2.5},
                         {"erfc", ops::erfc, std::erfc, -6, 9, 6},
                         {"gelu", gelu_by_erf, exact_gelu, -1, 40, 6}});
-  expect_within<double>({{"erf", ops::erf, std::erf, -7, 7, 3.5},
+  expect_within<double>({{"tanh", ops::tanh, std::tanh, -20, 20, 2.5},
+                         {"erf", ops::erf, std::erf, -7, 7, 2},
                          {"erfc", ops::erfc, std::erfc, -7, 26, 9},
                          {"gelu", gelu_by_erf, exact_gelu, -36, 36, 9}});
   // Below -1 gelu of f32 is right to a part of its argument.

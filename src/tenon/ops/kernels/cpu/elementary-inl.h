@@ -26,6 +26,20 @@ HWY_INLINE V polynomial(D d, V x, const T (&c)[N]) {
   return sum;
 }
 
+// The same as two chains, of the even and of the odd powers, which wait half as long: for long
+// ones. It rounds once more.
+template <class D, class V, typename T, std::size_t N>
+HWY_INLINE V polynomial_by_pairs(D d, V x, const T (&c)[N]) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const V square = hn::Mul(x, x);
+  V sums[2] = {hn::Set(d, c[(N - 1) / 2 * 2]), hn::Set(d, c[N / 2 * 2 - 1])};
+  for (std::size_t i = (N - 1) / 2 * 2; i >= 2; i -= 2)
+    sums[0] = hn::MulAdd(sums[0], square, hn::Set(d, c[i - 2]));
+  for (std::size_t i = N / 2 * 2 - 1; i >= 3; i -= 2)
+    sums[1] = hn::MulAdd(sums[1], square, hn::Set(d, c[i - 2]));
+  return hn::MulAdd(sums[1], x, sums[0]);
+}
+
 // a b less the rounded product, as it is where neither overflows nor underflows.
 template <class D, class V>
 HWY_INLINE V product_rest(D d, V a, V b) {

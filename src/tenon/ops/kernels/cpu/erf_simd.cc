@@ -120,22 +120,25 @@ struct Erf {
       const V large = hn::Sub(one, short_exp(d, polynomial(d, reach, kLarge)));
       return hn::IfThenElse(hn::Lt(size, one), small, hn::CopySign(large, x));
     } else {
-      // x P(x^2) / Q(x^2) up to 1 (7.0e-19), from there on the complement.
-      static constexpr double kP[] = {1.1283791670955126,     0.14350669171734026,
-                                      0.04548361708514555,    0.0018774122788741206,
-                                      0.00019688477938930863, 7.771941362652845e-08};
-      static constexpr double kQ[] = {1.0,
-                                      0.46051282751588873,
-                                      0.0938130819664611,
-                                      0.010693081691926953,
-                                      0.0006924984606802737,
-                                      2.0810268560980914e-05};
-      const V square = hn::Mul(x, x);
-      const V near = hn::Div(hn::Mul(x, polynomial(d, square, kP)), polynomial(d, square, kQ));
-      const auto is_near = hn::Lt(hn::Abs(x), one);
-      if (hn::AllTrue(d, is_near)) return near;
-      const V far = hn::CopySign(hn::Sub(one, Erfc::apply(d, hn::Abs(x))), x);
-      return hn::IfThenElse(is_near, near, far);
+      // x + x P(x^2) up to 1 (7.2e-18), from there on 1 - exp(P(|x|)) (6.7e-18), which is 1 from 6
+      // on.
+      static constexpr double kSmall[] = {
+          0.12837916709551256, -0.3761263890318352, 0.1128379167094419,
+          -0.026866170643113307, 0.005223977606139822, -0.0008548325930565164,
+          0.00012055293619505767, -1.4924713197306457e-05, 1.6447143348361977e-06,
+          -1.6206408258810873e-07, 1.3711403439337528e-08, -7.780278435476316e-10};
+      static constexpr double kLarge[] = {
+          -5.05389797738026e-07, -1.128374065256228, -0.6366437353094635,
+          -0.1027031469103162, 0.018989627666876552, 0.0004113883004996262,
+          -0.001916738741754602, 0.0007712874837599752, -0.00013545940495818782,
+          -2.0061991407094084e-05, 2.2741801985514224e-05, -8.642234145683515e-06,
+          2.1297175987771555e-06, -3.722233817949297e-07, 4.6279819468685366e-08,
+          -3.921186772808707e-09, 2.0376089513144772e-10, -4.909446917321562e-12};
+      const V size = hn::Abs(x);
+      const V small = hn::MulAdd(x, polynomial_by_pairs(d, hn::Mul(x, x), kSmall), x);
+      const V reach = hn::Min(size, hn::Set(d, 6.0));
+      const V large = hn::Sub(one, short_exp(d, polynomial_by_pairs(d, reach, kLarge)));
+      return hn::IfThenElse(hn::Lt(size, one), small, hn::CopySign(large, x));
     }
   }
   template <class D, class V>
