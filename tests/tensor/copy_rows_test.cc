@@ -31,5 +31,20 @@ TEST(CopyRowsTest, RowsOfEveryLengthKeepTheirBytesAndThoseBesideThem) {
   }
 }
 
+// Two to four planes, of several images, become pixels.
+TEST(CopyRowsTest, PlanesOfABatchBecomePixels) {
+  for (const std::int64_t channels : {2, 3, 4, 5})
+    for (const std::int64_t pixels : {1, 7, 33, 1000}) {
+      const Tensor planes = randint(0, 1 << 20, {3, channels, pixels + 2}, DType::kI32);
+      const Tensor made = contiguous(planes.narrow(2, 1, pixels).transpose(1, 2));
+      const auto* got = made.const_data_ptr<std::int32_t>();
+      const auto* all = planes.const_data_ptr<std::int32_t>();
+      for (std::int64_t n = 0; n < 3; ++n)
+        for (std::int64_t x = 0; x < pixels; ++x)
+          for (std::int64_t c = 0; c < channels; ++c, ++got)
+            ASSERT_EQ(*got, all[(n * channels + c) * (pixels + 2) + x + 1]) << channels << pixels;
+    }
+}
+
 }  // namespace
 }  // namespace tenon

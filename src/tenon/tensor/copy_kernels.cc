@@ -119,18 +119,24 @@ void copy_tiles(const StridedLoop& loop, const Transposition& t) {
   });
 }
 
-// Few dense columns, whose rows lie one after the other.
+// Few dense columns, whose rows lie one after the other; any dimensions outside of them.
 template <std::size_t kBytes>
 void merge_columns(const StridedLoop& loop) {
-  const std::int64_t columns = loop.row_length();
+  const std::int64_t columns = loop.row_length(), rows = loop.size_at(1);
   constexpr auto kItem = static_cast<std::int64_t>(kBytes);
-  parallel_for(0, loop.size_at(1), StridedLoop::kGrain / columns,
+  parallel_for(0, loop.numel() / columns, StridedLoop::kGrain / columns,
                [&](std::int64_t begin, std::int64_t end) {
-                 const char* from[4];
-                 for (std::int64_t c = 0; c < columns; ++c)
-                   from[c] = loop.data(1) + c * loop.row_stride(1) + begin * kItem;
-                 detail::interleave(loop.data(0) + begin * columns * kItem, from, kItem, columns,
-                                    end - begin);
+                 while (begin < end) {
+                   const std::int64_t row = begin % rows, some = std::min(end - begin, rows - row);
+                   const auto start = [&](std::size_t i) {
+                     return loop.data(i) + offset_of(loop, i, 2, loop.ndim(), begin / rows);
+                   };
+                   const char* from[4];
+                   for (std::int64_t c = 0; c < columns; ++c)
+                     from[c] = start(1) + c * loop.row_stride(1) + row * kItem;
+                   detail::interleave(start(0) + row * columns * kItem, from, kItem, columns, some);
+                   begin += some;
+                 }
                });
 }
 
@@ -175,7 +181,7 @@ void copy_same_dtype(const StridedLoop& loop) {
       loop.stride_at(1, 0) == row_bytes && loop.stride_at(1, 1) == 0 && row_bytes <= kShortBytes)
     return repeat_row(loop.data(0), loop.data(1), row_bytes, loop.size_at(1));
   const bool few = loop.row_length() >= 2 && loop.row_length() <= 4;
-  if (few && loop.ndim() == 2 && loop.row_stride(0) == kItem && loop.stride_at(1, 0) == row_bytes &&
+  if (few && loop.ndim() >= 2 && loop.row_stride(0) == kItem && loop.stride_at(1, 0) == row_bytes &&
       loop.stride_at(1, 1) == kItem)
     return merge_columns<kBytes>(loop);
   if (const Transposition t = transposition(loop, kItem); t.along != 0)
