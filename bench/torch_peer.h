@@ -75,11 +75,34 @@ inline std::uint64_t peak_of_torch(const std::function<void()>& body) {
   return counting.peak();
 }
 
-// PyTorch's tensor on the memory of one of ours: f32 or i64.
+inline torch::ScalarType dtype_of(const Tensor& t) {
+  switch (t.dtype()) {
+    case DType::kF32:
+      return torch::kFloat32;
+    case DType::kF64:
+      return torch::kFloat64;
+    case DType::kBF16:
+      return torch::kBFloat16;
+    case DType::kI64:
+      return torch::kInt64;
+    case DType::kF16:
+      return torch::kFloat16;
+    case DType::kI32:
+      return torch::kInt32;
+    case DType::kU8:
+      return torch::kUInt8;
+    case DType::kBool:
+      return torch::kBool;
+    default:
+      throw std::invalid_argument("peer: another dtype");
+  }
+}
+
+// PyTorch's tensor on the memory of one of ours.
 inline torch::Tensor borrowed(const Tensor& t) {
   const std::vector<std::int64_t> sizes(t.sizes().begin(), t.sizes().end());
-  const auto dtype = t.dtype() == DType::kI64 ? torch::kInt64 : torch::kFloat32;
-  return torch::from_blob(const_cast<void*>(t.const_data_ptr()), sizes, dtype);
+  const std::vector<std::int64_t> strides(t.strides().begin(), t.strides().end());
+  return torch::from_blob(const_cast<void*>(t.const_data_ptr()), sizes, strides, dtype_of(t));
 }
 
 }  // namespace tenon::bench

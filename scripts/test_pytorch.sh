@@ -18,6 +18,7 @@ library=$build/bindings/torch/tenon_torch/libtenon_torch.so
 tests=$PWD/tests/pytorch
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/include" && ln -sfn /usr/include/fmt "$work/include/fmt"  # see one_program
 passed=0 failed=0 skipped=0
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 mkdir -p "$cache"
@@ -89,12 +90,21 @@ one_program() {
   torch=$("$1" -c 'import os, sys; sys.setdlopenflags(os.RTLD_LAZY | os.RTLD_GLOBAL)
 import torch; print(torch.__path__[0] if torch.compiled_with_cxx11_abi() else "")') || return 1
   [ -n "$torch" ] || { echo "it was built for the C++ library's strings of before C++11" && return 77; }
-  mkdir -p "$work/include" && ln -sfn /usr/include/fmt "$work/include/fmt"
   c++ -std=c++20 -c tests/pytorch/one_program.cc -o "$work/one_program.o" -Isrc \
     -isystem "$work/include" -isystem "$torch/include" || return 1
   for order in "-ltorch_cpu -lc10 -ltenon_tensor -ltenon_memory" "-ltenon_tensor -ltenon_memory -ltorch_cpu -lc10"; do
     c++ -o "$work/one_program" "$work/one_program.o" -L"$torch/lib" -L"$build" -Wl,--no-as-needed $order -lfmt \
       -Wl,--allow-shlib-undefined "-Wl,-rpath,$torch/lib:$build" && "$work/one_program" || return 1
+  done
+}
+
+# bench_peers VENV: the benchmarks' sides of PyTorch, which no other target compiles.
+bench_peers() {
+  local torch source
+  torch=$("$1" -c 'import importlib.util; print(importlib.util.find_spec("torch").submodule_search_locations[0])')
+  for source in bench/*/peer_torch.cc; do
+    c++ -std=c++20 -fsyntax-only -Isrc -isystem "$work/include" -isystem "$torch/include" \
+      -isystem "$torch/include/torch/csrc/api/include" "$source" || return 1
   done
 }
 
@@ -113,6 +123,7 @@ for version in ${TORCH_VERSIONS:-2.6.0 $(newest_torch)}; do
   export PYTHONPATH=$build/bindings/torch PYTHONDONTWRITEBYTECODE=1
   export TENON_CUDA_DRIVER=$build/tests/libtenon_cuda_stand_in.so
   step "PyTorch $version: one program with Tenon" one_program "$venv"
+  step "PyTorch $version: the peers of benchmarks" bench_peers "$venv"
   cases=$("$venv" "$tests/check_real.py" --list 2>"$work/log") || cases=
   [ -n "$cases" ] || step "PyTorch $version: import" cat "$work/log" /dev/null/PyTorch
   for case in $cases; do

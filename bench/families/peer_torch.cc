@@ -1,11 +1,25 @@
 // The same models by PyTorch's functions. Built where CMake finds it.
 #include "peer.h"
 
+#include <torch/version.h>
+
+#include <tuple>
+
 #include "../torch_peer.h"
 #include "models.h"
 
 namespace tenon::bench {
 namespace {
+
+// PyTorch before 2.0, as Debian's libtorch is, has another name for it.
+torch::Tensor attended(const torch::Tensor& query, const torch::Tensor& key,
+                       const torch::Tensor& value) {
+#if TORCH_VERSION_MAJOR >= 2
+  return at::scaled_dot_product_attention(query, key, value);
+#else
+  return std::get<0>(at::_scaled_dot_product_attention(query, key, value));
+#endif
+}
 
 // PyTorch's side of Families.
 class Library {
@@ -39,9 +53,7 @@ class Library {
   T attention(const T& qkv, std::int64_t heads) {
     const std::int64_t n = qkv.size(0), rows = qkv.size(1), width = qkv.size(2) / 3;
     const T all = qkv.view({n, rows, 3, heads, width / heads}).permute({2, 0, 3, 1, 4});
-    return at::scaled_dot_product_attention(all[0], all[1], all[2])
-        .transpose(1, 2)
-        .reshape({n, rows, width});
+    return attended(all[0], all[1], all[2]).transpose(1, 2).reshape({n, rows, width});
   }
   T relu(T x) { return x.relu_(); }
   T relu6(const T& x) { return torch::hardtanh(x, 0, 6); }
