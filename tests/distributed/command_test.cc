@@ -280,10 +280,11 @@ TEST_F(RanksTest, AnotherVersionOfTenonIsToldOnceAndNamed) {
   const std::filesystem::path command = TENON_COMMAND;
   std::ifstream file(command.parent_path() / "tenon-training", std::ios::binary);
   std::string program(std::istreambuf_iterator<char>(file), {});
-  const std::string mark = std::string(1, '\0') + TENON_VERSION + '\0';
-  const std::size_t at = program.find(mark);
-  ASSERT_NE(at, std::string::npos) << "the version is no text of its own in the program";
-  program[at + mark.size() - 2] = '~';
+  const std::string mark = std::string(TENON_VERSION) + '\0';  // a linker joins texts of one end
+  std::size_t changed = 0;
+  for (std::size_t at = 0; (at = program.find(mark, at)) != std::string::npos; ++changed)
+    program[at + mark.size() - 2] = '~';
+  ASSERT_GT(changed, 0u) << "the version is no text in the program";
   std::filesystem::copy(command, path("tenon"));
   std::ofstream(path("tenon-training"), std::ios::binary) << program;
   std::filesystem::permissions(path("tenon-training"), std::filesystem::perms::owner_all);
