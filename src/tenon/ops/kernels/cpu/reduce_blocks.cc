@@ -243,12 +243,13 @@ HWY_INLINE void gather_rows(void* accumulator, const void* block, std::int64_t c
     }
     if constexpr (std::is_integral_v<T>) return;
   }
-  constexpr std::int64_t kStretch = 2048;
-  if (rows == 1 && count <= kStretch) return stretch<Op, T, Lane>(total, x, count, shift, 1, 0);
-  const std::int64_t together = std::max<std::int64_t>(1, kStretch / (count + 1));
+  // 32 elements to a lane of sum_of: more of them would cost f32 digits.
+  const auto most = static_cast<std::int64_t>(128 * hn::Lanes(hn::ScalableTag<float>()));
+  if (rows == 1 && count <= most) return stretch<Op, T, Lane>(total, x, count, shift, 1, 0);
+  const std::int64_t together = std::max<std::int64_t>(1, most / (count + 1));
   for (std::int64_t r = 0; r < rows; r += together)
-    for (std::int64_t at = 0; at < count; at += kStretch)
-      stretch<Op, T, Lane>(total, x + r * row_elements + at, std::min(kStretch, count - at), shift,
+    for (std::int64_t at = 0; at < count; at += most)
+      stretch<Op, T, Lane>(total, x + r * row_elements + at, std::min(most, count - at), shift,
                            std::min(together, rows - r), row_elements);
 }
 
