@@ -54,14 +54,18 @@ TEST(Replay, ChargesDriverCallsAndWaitsByTheCostModel) {
   EXPECT_EQ(figures.reserved_peak_bytes, 2 * kMiB);
 }
 
+// 40 MiB, then 60 MiB, which do not fit into the first segment. The second begins at event 2.
+Trace two_blocks() {
+  return TraceMaker()
+      .alloc(1, 0, 40 * kMiB)
+      .free(1, 100)
+      .alloc(2, 200, 60 * kMiB)
+      .free(2, 300)
+      .make();
+}
+
 TEST(Replay, EmptiesTheCacheWhereTheProgramDid) {
-  // 40 MiB, then 60 MiB, which do not fit into the first segment.
-  Trace trace = TraceMaker()
-                    .alloc(1, 0, 40 * kMiB)
-                    .free(1, 100)
-                    .alloc(2, 200, 60 * kMiB)
-                    .free(2, 300)
-                    .make();
+  Trace trace = two_blocks();
   EXPECT_EQ(replay(Workload(trace), over("caching")).reserved_peak_bytes, 100 * kMiB);
   TraceMark call;
   call.kind = MarkKind::kEmptyCache;
@@ -75,12 +79,7 @@ TEST(Replay, EmptiesTheCacheWhereTheProgramDid) {
 
 // As PyTorch does before it reports a failure. A request that is served leaves the cache alone.
 TEST(Replay, EmptiesTheCacheWhereARequestFailed) {
-  Trace trace = TraceMaker()
-                    .alloc(1, 0, 40 * kMiB)
-                    .free(1, 100)
-                    .alloc(2, 200, 60 * kMiB)
-                    .free(2, 300)
-                    .make();
+  Trace trace = two_blocks();
   TraceMark failure;
   failure.kind = MarkKind::kOutOfMemory;
   failure.size_bytes = 50 * kMiB;

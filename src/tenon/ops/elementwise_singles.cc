@@ -7,8 +7,8 @@
 namespace tenon::ops {
 namespace {
 
-constexpr std::int64_t kShortestRow = 32;  // of rows
-constexpr std::int64_t kRowsAtOnce = 64;      // whose elements are read together
+constexpr std::int64_t kShortestRow = 32;  // in elements
+constexpr std::int64_t kRowsAtOnce = 64;   // whose single elements are read together
 
 // Operands of the loop: 0 is the output, 1 and 2 the inputs; 0 where none has one element a row.
 std::size_t single_operand(const ElementwisePlan& plan, const StridedLoop& loop, const Tensor& out,
@@ -40,7 +40,7 @@ bool run_singles(const ElementwisePlan& plan, const StridedLoop& loop, const Ten
   parallel_for(
       0, loop.numel() / length, std::max<std::int64_t>(1, StridedLoop::kGrain / length),
       [&](std::int64_t begin, std::int64_t end) {
-        alignas(64) char elements[kRowsAtOnce * 8];
+        alignas(64) char elements[kRowsAtOnce * sizeof(double)];  // no form is of larger ones
         while (begin < end) {
           const std::int64_t rows = std::min({kRowsAtOnce, end - begin, height - begin % height});
           const auto start = [&](std::size_t i) {

@@ -9,14 +9,6 @@
 namespace tenon {
 namespace {
 
-bool came(const TraceMark& mark) {
-  return mark.kind == MarkKind::kSegmentAlloc || mark.kind == MarkKind::kSegmentMap;
-}
-
-bool went(const TraceMark& mark) {
-  return mark.kind == MarkKind::kSegmentFree || mark.kind == MarkKind::kSegmentUnmap;
-}
-
 // What the driver had given at each mark, before it, compared with the start of the recording.
 class HeldBytes {
  public:
@@ -24,8 +16,8 @@ class HeldBytes {
     std::int64_t held = 0;
     for (const TraceMark& mark : marks) {
       before_.push_back(held);
-      if (came(mark)) held += static_cast<std::int64_t>(mark.size_bytes);
-      if (went(mark)) held -= static_cast<std::int64_t>(mark.size_bytes);
+      if (memory_came(mark.kind)) held += static_cast<std::int64_t>(mark.size_bytes);
+      if (memory_went(mark.kind)) held -= static_cast<std::int64_t>(mark.size_bytes);
       most_ = std::max(most_, held);
     }
   }
@@ -81,9 +73,10 @@ bool program_called(std::span<const TraceMark> marks, std::size_t first, std::si
   if (callers.caller(last) == Callers::Caller::kPool) return false;
   if (callers.caller(last) == Callers::Caller::kProgram || !followed) return true;
   const TraceMark& next = marks[end];
-  if (!came(next) && next.kind != MarkKind::kOutOfMemory) return true;
+  if (!memory_came(next.kind) && next.kind != MarkKind::kOutOfMemory) return true;
   if (callers.stack(next) != callers.stack(last)) return true;
-  return callers.stack(last) == 0 && came(next) && held.had_room(first, next.size_bytes);
+  return callers.stack(last) == 0 && memory_came(next.kind) &&
+         held.had_room(first, next.size_bytes);
 }
 
 }  // namespace
@@ -96,7 +89,7 @@ void mark_emptied_caches(Trace& trace, const SiteTable& sites) {
   for (std::size_t first = 0; first < trace.marks.size();) {
     std::size_t end = first;
     std::uint64_t bytes = 0;
-    for (; end < trace.marks.size() && went(trace.marks[end]) &&
+    for (; end < trace.marks.size() && memory_went(trace.marks[end].kind) &&
            trace.marks[end].event == trace.marks[first].event;
          ++end)
       bytes += trace.marks[end].size_bytes;

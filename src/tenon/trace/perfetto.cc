@@ -57,10 +57,8 @@ class PerfettoWriter {
       const TraceEvent& event = trace.events[i];
       for (; mark < trace.marks.size() && trace.marks[mark].event <= i; ++mark) {
         const TraceMark& now = trace.marks[mark];
-        if (now.kind == MarkKind::kSegmentAlloc || now.kind == MarkKind::kSegmentMap)
-          reserved += now.size_bytes;
-        if (now.kind == MarkKind::kSegmentFree || now.kind == MarkKind::kSegmentUnmap)
-          reserved -= std::min(reserved, now.size_bytes);
+        if (memory_came(now.kind)) reserved += now.size_bytes;
+        if (memory_went(now.kind)) reserved -= std::min(reserved, now.size_bytes);
       }
       if (event.op == TraceOp::kAlloc) live += event.size_bytes;
       if (event.op == TraceOp::kFreeCompleted) live -= event.size_bytes;

@@ -26,6 +26,14 @@ bool is_sleep(MarkKind kind) {
   return kind == MarkKind::kSleepToHost || kind == MarkKind::kSleepDropped;
 }
 
+bool memory_came(MarkKind kind) {
+  return kind == MarkKind::kSegmentAlloc || kind == MarkKind::kSegmentMap;
+}
+
+bool memory_went(MarkKind kind) {
+  return kind == MarkKind::kSegmentFree || kind == MarkKind::kSegmentUnmap;
+}
+
 bool gives_back(MarkKind kind) {
   return is_sleep(kind) || kind == MarkKind::kEmptyCache || kind == MarkKind::kOutOfMemory;
 }

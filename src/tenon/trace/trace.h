@@ -57,6 +57,9 @@ enum class MarkKind : std::uint8_t {
 // In a word.
 std::string_view mark_kind_name(MarkKind kind);
 bool is_sleep(MarkKind kind);  // memory fell asleep
+// Whether segments or pages came from the driver, or went back to it.
+bool memory_came(MarkKind kind);
+bool memory_went(MarkKind kind);
 // Whether the allocator gave idle memory back: sleep, empty_cache(), a request that failed.
 bool gives_back(MarkKind kind);
 

@@ -115,13 +115,6 @@ void replay_as(TorchVersion version, Snapshot& snapshot) {
 
 namespace {
 
-bool came(const TraceMark& mark) {
-  return mark.kind == MarkKind::kSegmentAlloc || mark.kind == MarkKind::kSegmentMap;
-}
-bool went(const TraceMark& mark) {
-  return mark.kind == MarkKind::kSegmentFree || mark.kind == MarkKind::kSegmentUnmap;
-}
-
 struct Held {
   std::uint64_t at_mark = 0;
   std::uint64_t most = 0;
@@ -140,9 +133,9 @@ std::optional<Held> held_since(const Snapshot& snapshot, const Trace& trace, std
   held.most = held.at_mark;
   for (std::size_t i = trace.marks.size(); i-- > first;) {
     const TraceMark& mark = trace.marks[i];
-    any |= came(mark) || went(mark);
-    if (came(mark)) held.at_mark -= std::min(held.at_mark, mark.size_bytes);
-    if (went(mark)) held.at_mark += mark.size_bytes;
+    any |= memory_came(mark.kind) || memory_went(mark.kind);
+    if (memory_came(mark.kind)) held.at_mark -= std::min(held.at_mark, mark.size_bytes);
+    if (memory_went(mark.kind)) held.at_mark += mark.size_bytes;
     held.most = std::max(held.most, held.at_mark);
   }
   if (!any) return std::nullopt;
@@ -185,8 +178,9 @@ std::size_t times_full(const Snapshot& snapshot, const Trace& trace) {
   const std::vector<TraceMark>& marks = trace.marks;
   std::size_t times = 0;
   for (std::size_t i = 1; i < marks.size(); ++i)
-    times += went(marks[i - 1]) && came(marks[i]) && marks[i].event == marks[i - 1].event &&
-             marks[i].site == marks[i - 1].site && trace.sites->site(marks[i].site).stack != 0;
+    times += memory_went(marks[i - 1].kind) && memory_came(marks[i].kind) &&
+             marks[i].event == marks[i - 1].event && marks[i].site == marks[i - 1].site &&
+             trace.sites->site(marks[i].site).stack != 0;
   return times;
 }
 

@@ -3,17 +3,6 @@
 #include <algorithm>
 
 namespace tenon {
-namespace {
-
-bool brought(const TraceMark& mark) {
-  return mark.kind == MarkKind::kSegmentAlloc || mark.kind == MarkKind::kSegmentMap;
-}
-
-bool took(const TraceMark& mark) {
-  return mark.kind == MarkKind::kSegmentFree || mark.kind == MarkKind::kSegmentUnmap;
-}
-
-}  // namespace
 
 std::vector<Lifetime> lifetimes(const Trace& trace) {
   std::vector<Lifetime> lives(trace.blocks);
@@ -76,16 +65,16 @@ ReservedHistory reserved_history(const Trace& trace, std::uint64_t end_bytes) {
   std::uint64_t bytes = end_bytes;
   if (end_bytes == 0) {  // nothing is known of the end, or all went back: what came counts
     for (const TraceMark& mark : trace.marks) {
-      if (brought(mark)) bytes += mark.size_bytes;
-      if (took(mark)) bytes -= std::min(bytes, mark.size_bytes);
+      if (memory_came(mark.kind)) bytes += mark.size_bytes;
+      if (memory_went(mark.kind)) bytes -= std::min(bytes, mark.size_bytes);
     }
   }
   for (std::size_t i = trace.marks.size(); i-- > 0;) {
     const TraceMark& mark = trace.marks[i];
-    if (!brought(mark) && !took(mark)) continue;
+    if (!memory_came(mark.kind) && !memory_went(mark.kind)) continue;
     history.steps.push_back({mark.event, mark.time_us, bytes});
-    if (brought(mark)) bytes -= std::min(bytes, mark.size_bytes);
-    if (took(mark)) bytes += mark.size_bytes;
+    if (memory_came(mark.kind)) bytes -= std::min(bytes, mark.size_bytes);
+    if (memory_went(mark.kind)) bytes += mark.size_bytes;
   }
   if (history.steps.empty() && end_bytes == 0) return history;
   const std::int64_t first_us = trace.events.empty() ? 0 : trace.events.front().time_us;

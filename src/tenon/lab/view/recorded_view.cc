@@ -67,13 +67,6 @@ class HeldRanges {
   std::uint64_t bytes_ = 0;
 };
 
-bool comes(MarkKind kind) {
-  return kind == MarkKind::kSegmentAlloc || kind == MarkKind::kSegmentMap;
-}
-bool goes(MarkKind kind) {
-  return kind == MarkKind::kSegmentFree || kind == MarkKind::kSegmentUnmap;
-}
-
 // Nothing for a size that no memory has.
 std::optional<HeldRanges::Range> range_of(std::uint64_t address, std::uint64_t size_bytes,
                                           bool page) {
@@ -94,8 +87,8 @@ HeldRanges held_at_start(const Trace& trace, const std::vector<SnapshotSegment>&
         held.add(*range);
   for (auto mark = trace.marks.rbegin(); mark != trace.marks.rend(); ++mark)
     if (const auto range = range_of(*mark)) {
-      if (comes(mark->kind)) held.remove(*range);
-      if (goes(mark->kind)) held.add(*range);
+      if (memory_came(mark->kind)) held.remove(*range);
+      if (memory_went(mark->kind)) held.add(*range);
     }
   return held;
 }
@@ -118,12 +111,12 @@ std::optional<PolicyView> recorded_view(const Trace& trace,
   view.held.push_back({0, held.bytes()});
   for (const TraceMark& mark : trace.marks) {
     const auto range = range_of(mark);
-    if (!range || (!comes(mark.kind) && !goes(mark.kind))) continue;
+    if (!range || (!memory_came(mark.kind) && !memory_went(mark.kind))) continue;
     op = op_of_event[mark.event];
-    comes(mark.kind) ? held.add(*range) : held.remove(*range);
+    memory_came(mark.kind) ? held.add(*range) : held.remove(*range);
     view.held.push_back({op, held.bytes()});
     ++view.figures.ledger.calls[static_cast<std::size_t>(
-        comes(mark.kind) ? DriverCall::kAllocate : DriverCall::kFree)];
+        memory_came(mark.kind) ? DriverCall::kAllocate : DriverCall::kFree)];
   }
   if (backing.empty()) return std::nullopt;
 
