@@ -123,8 +123,9 @@ endfunction()
 
 # tenon_add_shader(FILE SOURCE [VARIANT flags...]): the GLSL program SOURCE.comp beside FILE, a
 # source of tenon::tensor, as SPIR-V in numbers that FILE includes as "SOURCE.spv.inc"; compiled with
-# flags, as "SOURCE_VARIANT.spv.inc". Drivers inline and optimise, so glslc does neither without -O
-# (for loops to unroll, which not every driver does): that keeps the numbers few.
+# flags, as "SOURCE_VARIANT.spv.inc". Drivers inline and optimise, so glslc does neither without -Os
+# (for loops to unroll, which not every driver does; -O gives the same and takes three times as
+# long): that keeps the numbers few.
 function(tenon_add_shader file shader)
   list(POP_FRONT ARGN variant)
   string(JOIN _ name ${shader} ${variant})
@@ -231,6 +232,7 @@ endif()
 
 if("lab" IN_LIST TENON_COMPONENTS)
   tenon_add_library(lab trace lab)
+  target_compile_options(tenon_lab_objects PRIVATE $<$<CONFIG:Release>:-O2>)
   tenon_use_libraries(lab TENON memory PUBLIC fmt::fmt Threads::Threads ${CMAKE_DL_LIBS}
                       PRIVATE PkgConfig::zstd PkgConfig::zlib
                               $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
@@ -277,18 +279,18 @@ if("tensor" IN_LIST TENON_COMPONENTS)
       tenon_add_shader(ops/kernels/vulkan/device_lines.cc sort ${variant} ${${variant}})
     endforeach()
     set(products ops/kernels/vulkan/device_kernels.cc)
-    tenon_add_shader(${products} matmul_lanes f32 ${f32} -O)
-    tenon_add_shader(ops/kernels/vulkan/device_correlation.cc correlate f32 ${f32} -O)
+    tenon_add_shader(${products} matmul_lanes f32 ${f32} -Os)
+    tenon_add_shader(ops/kernels/vulkan/device_correlation.cc correlate f32 ${f32} -Os)
     set(places ops/kernels/vulkan/device_places.cc)
-    tenon_add_shader(${places} shifts f32 ${f32} -O)
-    tenon_add_shader(${places} matmul_places f32 ${f32} -O -DTAPS=0)
-    tenon_add_shader(${places} matmul_places f32_taps ${f32} -O -DTAPS=1)
-    tenon_add_shader(ops/kernels/vulkan/device_arrange.cc arrange f32 ${f32} -O)
+    tenon_add_shader(${places} shifts f32 ${f32} -Os)
+    tenon_add_shader(${places} matmul_places f32 ${f32} -Os -DTAPS=0)
+    tenon_add_shader(${places} matmul_places f32_taps ${f32} -Os -DTAPS=1)
+    tenon_add_shader(ops/kernels/vulkan/device_arrange.cc arrange f32 ${f32} -Os)
     set(few ops/kernels/vulkan/device_groups.cc)
-    tenon_add_shader(${few} group_windows f32 ${f32} -O -DSUMS=0)
-    tenon_add_shader(${few} group_windows f32_sums ${f32} -O -DSUMS=1)
-    tenon_add_shader(${products} matmul_texels f32 ${f32} -O -DWINDOWS=0)
-    tenon_add_shader(${products} matmul_texels f32_windows ${f32} -O -DWINDOWS=1)
+    tenon_add_shader(${few} group_windows f32 ${f32} -Os -DSUMS=0)
+    tenon_add_shader(${few} group_windows f32_sums ${f32} -Os -DSUMS=1)
+    tenon_add_shader(${products} matmul_texels f32 ${f32} -Os -DWINDOWS=0)
+    tenon_add_shader(${products} matmul_texels f32_windows ${f32} -Os -DWINDOWS=1)
     foreach(variant f32_plain f64)
       tenon_add_shader(ops/kernels/vulkan/device_windows.cc windows ${variant} ${${variant}})
       tenon_add_shader(ops/kernels/vulkan/device_windows.cc update ${variant} ${${variant}})
@@ -297,7 +299,7 @@ if("tensor" IN_LIST TENON_COMPONENTS)
     foreach(variant f32_plain f64 i64)
       tenon_add_shader(ops/kernels/vulkan/device_lines.cc rows ${variant} ${${variant}})
       tenon_add_shader(ops/kernels/vulkan/device_lines.cc index ${variant} ${${variant}})
-      tenon_add_shader(ops/kernels/vulkan/device_kernels.cc matmul ${variant} ${${variant}} -O)
+      tenon_add_shader(ops/kernels/vulkan/device_kernels.cc matmul ${variant} ${${variant}} -Os)
     endforeach()
   endif()
   target_compile_definitions(tenon_tensor_objects PRIVATE

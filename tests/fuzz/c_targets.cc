@@ -278,7 +278,7 @@ bool c_calls(std::string_view bytes) {
   return true;
 }
 
-const Registered kTarget("c_calls", c_calls);
+const Registered kCTargets("c_calls", c_calls);
 
 }  // namespace
 }  // namespace tenon::fuzz

@@ -45,7 +45,7 @@ bool http(std::string_view bytes) {
   return served;
 }
 
-const Registered kTarget("http", http);
+const Registered kHttpTargets("http", http);
 
 }  // namespace
 }  // namespace tenon::fuzz

@@ -115,7 +115,7 @@ bool policies_target(std::string_view bytes) {
   return true;
 }
 
-const Registered kTarget("policies", policies_target);
+const Registered kMemoryTargets("policies", policies_target);
 
 }  // namespace
 }  // namespace tenon::fuzz

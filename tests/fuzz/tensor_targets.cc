@@ -122,8 +122,11 @@ bool dlpack(std::string_view bytes) {
   return taken;
 }
 
-const Registered kTargets[] = {{"npy", npy},   {"safetensors", safetensors}, {"idx", idx},
-                               {"gzip", gzip}, {"dlpack", dlpack}};
+const Registered kTensorTargets[] = {{"npy", npy},
+                                     {"safetensors", safetensors},
+                                     {"idx", idx},
+                                     {"gzip", gzip},
+                                     {"dlpack", dlpack}};
 
 }  // namespace
 }  // namespace tenon::fuzz

@@ -108,9 +108,10 @@ bool instance(std::string_view bytes) {
   return accepts([&] { parse_instance(bytes, "fuzz.csv"); });
 }
 
-const Registered kTargets[] = {{"csv", csv},           {"rmm", rmm},       {"snapshot", snapshot},
-                               {"json", json},         {"pickle", pickle}, {"zstd", zstd},
-                               {"settings", settings}, {"plan", plan},     {"instance", instance}};
+const Registered kTextTargets[] = {
+    {"csv", csv},           {"rmm", rmm},       {"snapshot", snapshot},
+    {"json", json},         {"pickle", pickle}, {"zstd", zstd},
+    {"settings", settings}, {"plan", plan},     {"instance", instance}};
 
 }  // namespace
 }  // namespace tenon::fuzz

@@ -45,7 +45,7 @@ bool checkpoint(std::string_view bytes) {
   }
 }
 
-const Registered kTarget("checkpoint", checkpoint);
+const Registered kTrainingTargets("checkpoint", checkpoint);
 
 }  // namespace
 }  // namespace tenon::fuzz
