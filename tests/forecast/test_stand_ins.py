@@ -143,17 +143,6 @@ def test_an_encoder_evaluates_padded_batches():
     assert live(forecast) > 0 and any("kept its padding" in note for note in forecast.notes)
 
 
-def test_sparse_tensors_of_the_host_are_named():
-    def program():
-        torch.ones(9, device="cuda")
-        places = torch.tensor([[0, 1], [1, 0]])
-        torch.sparse_coo_tensor(places, torch.ones(2), (2, 2)).coalesce()
-
-    assert tenon.forecast(program).problem.endswith(
-        "the operator aten::_coalesce has no fake for such tensors"
-    )
-
-
 def test_more_than_addresses_reach():
     def program():
         torch.empty(2000, 1 << 30, dtype=torch.uint8, device="cuda")

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 ON_HOST: Dict[str, Tuple[int, ...]] = {"aten::_pack_padded_sequence": (1,)}
 """Results that lie in the host's memory wherever the input lies."""
 _EMPTY = {f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "new_empty")}
+_OF_NONZERO = ("aten::nonzero", "aten::masked_select", "aten::_to_sparse")
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -61,7 +62,7 @@ def filled(name: str, share: float) -> Callable[[Any], Any]:
         if "unique" in name:
             kept = max(round(share * fake.numel()), 1)
             return torch.arange(fake.numel()).clamp(max=kept - 1).reshape(size).to(fake.dtype)
-        if name in ("aten::nonzero", "aten::masked_select") or fake.dtype is torch.bool:
+        if name in _OF_NONZERO or fake.dtype is torch.bool:
             if share == 1:
                 return torch.ones((), dtype=fake.dtype).expand(size)
             flat = torch.zeros(fake.numel(), dtype=fake.dtype)

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tenon.forecast import _recurrent, _scratch, _values
+from tenon.forecast import _recurrent, _scratch, _sparse, _values
 from tenon.forecast._engine import Ended
 from tenon.forecast._recorder import Frames, Recorder
 
@@ -208,6 +208,11 @@ class MemoryMode(TorchDispatchMode):
         return found
 
     def _look_at(self, tensor: Any, found: List[Any]) -> None:
+        if _sparse.is_sparse(tensor):
+            with self.fake_mode:
+                for part in _sparse.parts(tensor):
+                    self._look_at(part, found)
+            return
         if tensor.layout is not torch.strided or tensor.fake_device.type != "cuda":
             return
         storage = tensor.untyped_storage()

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
-from tenon.forecast import _cudnn, _recurrent, _reduce
+from tenon.forecast import _cudnn, _recurrent, _reduce, _sparse
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -67,8 +67,11 @@ Rule = Callable[[Any, Any, Any, Card], Optional[Plan]]
 
 def plan(func: Any, args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
     """What this call takes beside its results, None for nothing."""
-    rule = _RULES.get(func._schema.name)
-    return None if rule is None else rule(args, kwargs, result, card)
+    name = func._schema.name
+    rule = _RULES.get(name)
+    if rule is None or args and _sparse.is_sparse(args[0]) and name not in _sparse.RULES:
+        return None
+    return rule(args, kwargs, result, card)
 
 
 def blas_workspace(card: Card) -> int:
@@ -92,6 +95,9 @@ def _blas(*operands: int) -> Rule:
         if not _on_cuda(result):
             return None
         matrices = [args[place] for place in operands]
+        if any(_sparse.is_sparse(part) for part in matrices):
+            before, after = _sparse.product(operands[0], args, result)
+            return Plan(before=before, after=after)
         if result.dim() > 1:  # copies of results of one dimension are not modelled
             matrices.append(result)
         copies = [_bytes(part) for part in matrices if _copied(part)]
@@ -359,6 +365,10 @@ def _bytes(tensor: Any) -> int:
     return int(tensor.numel() * tensor.element_size())
 
 
+def _coalesce(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
+    return Plan(before=_sparse.coalesced(args, result)) if _on_cuda(result) else None
+
+
 def _index(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
     """native/IndexingUtils.h: expandTensors makes a mask into places, 8 bytes for each dimension
     (native/cuda/Nonzero.cu), which live as long as the kernel."""
@@ -431,6 +441,7 @@ _RULES: Dict[str, Rule] = {
     "aten::native_batch_norm": _batch_norm,
     "aten::native_batch_norm_backward": _batch_norm_backward,
     "aten::_to_copy": _to_copy,
+    "aten::_coalesce": _coalesce,
     "aten::index": _index,
     **{f"aten::{name}": _index_put for name in ("index_put", "index_put_", "_index_put_impl_")},
     "aten::convolution": _convolution,

@@ -224,6 +224,8 @@ class Session:
         found += [
             (torch.UntypedStorage, "resize_", resized),
             (FakeTensor, "data", property(_data, _set_data)),
+            # TensorImpl's own answer is wrong for sparse ones
+            (FakeTensor, "is_cuda", property(lambda tensor: tensor.fake_device.type == "cuda")),
             (FakeTensorMode, "avoid_device_init", True),
             (torch, "_nested_tensor_from_mask_left_aligned", left_aligned),
             (torch.utils, "swap_tensors", _swap_tensors),

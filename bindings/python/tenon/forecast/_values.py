@@ -27,7 +27,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tenon.forecast import _host, _lbfgs
+from tenon.forecast import _host, _lbfgs, _sparse
 from tenon.forecast._engine import Ended
 from tenon.forecast._number import Number
 
@@ -133,6 +133,8 @@ class Values:
             return self.number(args[0])
         name = func._schema.name
         inputs = _tensors(args, kwargs) if name not in _FILLED else []
+        if _sparse.concerns(name, inputs):
+            return self._of_sparse(func, args, kwargs, inputs)
         known = self.all or all(_key(tensor) in self._known for tensor in inputs)
         try:
             result = func(*args, **kwargs)
@@ -173,6 +175,51 @@ class Values:
                 self._adopt(result, value.to(result.dtype))
         elif mutable and name not in _KEEPS_VALUES:
             self._lose(func, args)
+        return result
+
+    def _of_sparse(self, func: Any, args: Any, kwargs: Any, inputs: List[Any]) -> Any:
+        """An operator of sparse tensors, on their parts."""
+        name = func._schema.name
+        held: List[Any] = []
+        for tensor in inputs:
+            held.extend(_sparse.parts(tensor) if _sparse.is_sparse(tensor) else [tensor])
+        known = all(_key(part) in self._known for part in held)
+        computed = known and all(tensor.numel() <= ELEMENTS for tensor in inputs)
+        result = _sparse.of_known_size(func, args, computed)
+        mutable = func._schema.is_mutable
+        if mutable and result is None:
+            raise UnsupportedOperatorException(func)
+        if result is not None and not self.all:
+            if mutable:
+                self.forget(_key(held[1 if _sparse.is_sparse(args[0]) else 0]))
+            return result
+        missing = self._zeros if self.share is None else _host.filled(name, self.share)
+        sure = known and not any(_key(part) in self._guessed for part in held)
+        if name in _sparse.SIZED and not sure:
+            short = name.split("::")[1]
+            self.sizes[short] = self.sizes.get(short, 0) + 1
+        device = kwargs.get("device") or inputs[0].fake_device
+        call = _sparse.Call(
+            lambda part: self._known.get(_key(part)),
+            self._view,
+            lambda leaf: self._real(leaf, missing),
+            device,
+        )
+        try:
+            if mutable:
+                call.values(func, args, kwargs)
+                return result
+            with self.fake_mode:
+                result = call.run(func, args, kwargs)
+        except (RuntimeError, NotImplementedError):
+            raise UnsupportedOperatorException(func) from None
+        if name in _sparse.SIZED:
+            self._see(name.split("::")[1], [value for _, value in call.made[-1:]])
+        if known:
+            for part, value in call.made:
+                self._adopt(part, value)
+                if not sure:
+                    self._guessed.add(_key(part))
         return result
 
     def _custom(self, func: Any, args: Any, kwargs: Any, inputs: List[Any]) -> Any:
