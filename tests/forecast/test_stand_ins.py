@@ -3,6 +3,7 @@
 import concurrent.futures
 import multiprocessing
 
+import numpy
 import pytest
 import torch
 from test_forecast import live
@@ -141,6 +142,24 @@ def test_an_encoder_evaluates_padded_batches():
 
     forecast = tenon.forecast(program)
     assert live(forecast) > 0 and any("kept its padding" in note for note in forecast.notes)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_tensors_of_the_host_where_the_card_is_the_default(legacy):
+    def program():
+        if legacy:
+            torch.set_default_tensor_type("torch.cuda.FloatTensor")
+        else:
+            torch.set_default_device("cuda")
+        made = [torch.tensor([1.0]), torch.as_tensor([1.0]), torch.asarray([1.0]), torch.ones(1)]
+        assert [each.device.type for each in made] == ["cuda"] * 4
+        labels = torch.LongTensor([3, 4])
+        assert labels.device.type == "cpu" and labels.tolist() == [3, 4]
+        assert torch.from_numpy(numpy.ones(3)).sum().item() == 3
+        assert torch.ones(3).nonzero().shape == (3, 1) and torch.ones(2).tolist() == [1, 1]
+        assert torch.Tensor([1, 2]).sum() == 3 and nn.Linear(4, 4)(torch.rand(2, 4)).shape == (2, 4)
+
+    assert tenon.forecast(program).problem is None
 
 
 def test_more_than_addresses_reach():

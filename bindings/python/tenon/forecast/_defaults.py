@@ -8,6 +8,7 @@ import sys
 from typing import Any, Callable, List, Tuple
 
 import torch
+from torch.utils import _device
 
 _FLAGS = {
     "cudnn": ("enabled", "benchmark", "deterministic", "allow_tf32"),
@@ -17,6 +18,7 @@ _FLAGS = {
 
 def begin() -> Callable[[], None]:
     """Random numbers begin alike in every forecast; returns what takes everything back."""
+    _device._device_constructors()  # PyTorch keeps this set: of functions before any is replaced
     taken_back = [_random_states(), _defaults()]
     random.seed(0)
     torch.default_generator.manual_seed(0)

@@ -14,7 +14,8 @@ from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import _disable_current_modes
+
+from tenon.forecast import _host
 
 _MARK = b"tenon forecast\n"
 
@@ -22,7 +23,7 @@ _MARK = b"tenon forecast\n"
 class _Pickler(pickle.Pickler):
     def persistent_id(self, value: Any) -> Any:
         if type(value) is torch.Tensor and value.layout is torch.strided:  # of the host
-            with _disable_current_modes():
+            with _host.plainly():
                 raw = value.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
             return raw, tuple(value.size()), value.dtype
         if not isinstance(value, FakeTensor):
@@ -43,7 +44,7 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, kept: Any) -> Any:
         if len(kept) == 3:
             raw, size, dtype = kept
-            with _disable_current_modes():
+            with _host.plainly():
                 flat = torch.frombuffer(bytearray(raw), dtype=dtype) if raw else torch.empty(0)
                 return flat.to(dtype).view(size)
         size, stride, dtype, device, grad, param = kept
@@ -94,7 +95,7 @@ def replacements(
         """Of a file's bytes, as safetensors reads them: no fake."""
         if not isinstance(value, torch.UntypedStorage):
             return real_array(value, *arguments, **keywords)
-        with _disable_current_modes():
+        with _host.plainly():
             return real_array(value, *arguments, **keywords)
 
     found: List[Tuple[Any, str, Any]] = [

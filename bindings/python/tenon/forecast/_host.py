@@ -8,12 +8,21 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 ON_HOST: Dict[str, Tuple[int, ...]] = {"aten::_pack_padded_sequence": (1,)}
 """Results that lie in the host's memory wherever the input lies."""
 _EMPTY = {f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "new_empty")}
 _OF_NONZERO = ("aten::nonzero", "aten::masked_select", "aten::_to_sparse")
 _HALF = (torch.float16, torch.bfloat16)
+
+
+@contextlib.contextmanager
+def plainly() -> Iterator[None]:
+    """Plain tensors of the host: no dispatch mode, and none of the program's modes for functions,
+    of which torch.set_default_device is one."""
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        yield
 
 
 def run(func: Any, args: Any, kwargs: Any) -> Any:

@@ -13,7 +13,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
+
+from tenon.forecast import _host
 
 _MAKES = {"aten::_to_sparse"}
 SIZED = {*_MAKES, "aten::_coalesce", "aten::_sparse_sparse_matmul"}
@@ -92,7 +93,7 @@ class Call:
         """The result on the host, whose tensors lie in the bytes of what the operator changes."""
         leaves, structure = pytree.tree_flatten((args, kwargs))
         given = [self._parts_of(leaf) for leaf in leaves]
-        with _disable_current_modes(), torch.no_grad():
+        with _host.plainly(), torch.no_grad():
             real = [self._real(*pair) for pair in given]
             args, kwargs = pytree.tree_unflatten(real, structure)
             return func(*args, **kwargs)
@@ -120,7 +121,7 @@ class Call:
             return self._strided(leaf)
         if leaf.layout is not torch.sparse_coo:
             raise NotImplementedError(f"layout {leaf.layout}")
-        with _disable_current_modes():
+        with _host.plainly():
             pair, coalesced = parts(leaf), leaf.is_coalesced()
         return _assembled(*map(self._strided, pair), leaf.size(), coalesced)
 

@@ -25,7 +25,6 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
 
 from tenon.forecast import _host, _lbfgs, _sparse
 from tenon.forecast._engine import Ended
@@ -170,7 +169,7 @@ class Values:
         elif name in _COMPARISONS and all(part.numel() == 1 for part in inputs):
             self._compute(func, args, kwargs, result, inputs, assume=True)
         elif name in _ABSORBING and self._absorbed(_ABSORBING[name], inputs):
-            with _disable_current_modes():
+            with _host.plainly():
                 value = torch.full(tuple(result.size()), _ABSORBING[name])
                 self._adopt(result, value.to(result.dtype))
         elif mutable and name not in _KEEPS_VALUES:
@@ -246,7 +245,7 @@ class Values:
             if not isinstance(mine, FakeTensor) or _key(mine) not in self._known:
                 self.forget(_key(target))
                 continue
-            with _disable_current_modes():
+            with _host.plainly():
                 value = self._view(mine, self._known[_key(mine)]).reshape(-1)
                 value = value.repeat(target.numel() // max(value.numel(), 1))
                 if _key(target) not in self._known:
@@ -274,14 +273,14 @@ class Values:
             kinds = (torch.bool,) if value else (torch.bool, torch.int32, torch.int64)
             if storage is None or tensor.dtype not in kinds or tensor.numel() > ELEMENTS:
                 continue
-            with _disable_current_modes():
+            with _host.plainly():
                 if bool(self._view(tensor, storage).bool().eq(value).all()):
                     return True
         return False
 
     def _finite(self, result: Any, value: bool) -> None:
         if result.numel() <= ELEMENTS:
-            with _disable_current_modes():
+            with _host.plainly():
                 self._adopt(result, torch.full(tuple(result.size()), value))
 
     def _worth(self, name: str, inputs: List[Any], outputs: List[Any]) -> bool:
@@ -315,7 +314,7 @@ class Values:
         sizes_alone = func._schema.name in _FILLED
         missing = self._zeros if assume or self.all or sizes_alone else _unknown
         try:
-            with _disable_current_modes(), torch.no_grad():
+            with _host.plainly(), torch.no_grad():
                 real, named = self._real(args, missing), self._real(kwargs, missing)
                 values = _host.run(func, real, named)
                 taken = {part.untyped_storage()._cdata for part in _plain((real, named))}
@@ -354,11 +353,11 @@ class Values:
                 value = None
             if key in made:  # results that share a storage
                 if value is not None:
-                    with _disable_current_modes():
+                    with _host.plainly():
                         self._view(fake, self._known[key]).copy_(value)
                 continue
             made.add(key)
-            with _disable_current_modes():
+            with _host.plainly():
                 self._known[key] = self._bytes_of(fake, value, taken)
                 self._owners[key] = weakref.ref(
                     fake.untyped_storage(), lambda owner, key=key: self._gone(key, owner)
@@ -429,7 +428,7 @@ class Values:
 
     def host(self, tensor: Any) -> Any:
         """The values as an array, zeros where they are not known."""
-        with _disable_current_modes(), torch.no_grad():
+        with _host.plainly(), torch.no_grad():
             if _key(tensor) not in self._known:
                 self.numbers += 1
                 self.integers += not tensor.is_floating_point()
@@ -442,7 +441,7 @@ class Values:
         storage = self._known.get(key)
         guessed = key in self._guessed
         if storage is not None:
-            with _disable_current_modes():
+            with _host.plainly():
                 value = self._view(tensor, storage).item()
             if not guessed:
                 return value
@@ -488,7 +487,7 @@ class Values:
         missing = self._zeros if self.share is None else _host.filled(name, self.share)
         if func._schema.is_mutable:  # kernels write, and elements of stand-ins lie on each other
             missing = self._whole
-        with _disable_current_modes(), torch.no_grad():
+        with _host.plainly(), torch.no_grad():
             values = _host.run(func, self._real(args, missing), self._real(kwargs, missing))
         if sized:
             self._see(short, values)
