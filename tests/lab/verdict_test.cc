@@ -234,6 +234,17 @@ TEST(VerdictTest, SaysWhatARecordingWithoutHistoryCannotTell) {
   EXPECT_THAT(bare.devices[0].verdict.cannot_tell[0], HasSubstr("no call stacks"));
 }
 
+// PyTorch 2.0 keeps one event unless asked for more.
+TEST(VerdictTest, LeavesOutTheBlockOfALoneFree) {
+  const Explanation freed = explained(pickled::snapshot(
+      {segment(0, 0, 8192, {block(0, 4096, "active_allocated"), block(4096, 4096, "inactive")})},
+      {{entry("free_completed", 4096, 4096, 1)}}));
+  EXPECT_FALSE(freed.devices.at(0).has_history);
+  EXPECT_EQ(freed.devices[0].live_peak.bytes, 4096u);
+  EXPECT_EQ(freed.devices[0].early_blocks, 1u);
+  EXPECT_THAT(freed.devices[0].verdict.sentences[0], HasSubstr("holds no history: 4 KiB"));
+}
+
 // The order in which the blocks were allocated is not known: no peak of reserved memory and no
 // growth from iteration to iteration follow from it.
 // The i-th of blocks of 4 MiB that lie one after another.

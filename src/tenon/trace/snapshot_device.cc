@@ -44,9 +44,14 @@ SnapshotDevice::SnapshotDevice(SnapshotFields& fields, SnapshotFigures& figures,
       figures_(figures),
       path_(path),
       device_(device),
-      builder_(fmt::format("{}:{}", trace_name(path), device), TraceBuilder::Keys::kAddresses) {
+      builder_(make_builder()) {
   for (std::size_t i = 0; i < figures_.frame_bytes.size(); ++i)
     frame_places_.emplace(figures_.frame_bytes[i].first, i);
+}
+
+TraceBuilder SnapshotDevice::make_builder() const {
+  return TraceBuilder(fmt::format("{}:{}", trace_name(path_), device_),
+                      TraceBuilder::Keys::kAddresses);
 }
 
 SnapshotDevice::Entry SnapshotDevice::parse(const PickleValue& value) {
@@ -98,6 +103,7 @@ SnapshotDevice::Entry SnapshotDevice::parse(const PickleValue& value) {
 
 void SnapshotDevice::read_entry(const PickleValue& value) {
   const Entry entry = parse(value);
+  ++entries_;
   count(entry);
   if (is_event(entry.action)) {
     read_event(entry);
@@ -256,7 +262,17 @@ void SnapshotDevice::warn_of_overlaps(const std::vector<SnapshotSegment>& segmen
                               path_, overlaps, own.size(), first));
 }
 
+// PyTorch 2.0 keeps one event unless asked for more. Where that is a free, the one moment that is
+// known is the one after it, and the freed block is no part of it.
+void SnapshotDevice::leave_out_lone_free(const std::vector<SnapshotSegment>& segments) {
+  const auto own = [&](const SnapshotSegment& segment) { return segment.device == device_; };
+  if (entries_ != 1 || early_ != 1 || std::none_of(segments.begin(), segments.end(), own)) return;
+  builder_ = make_builder();
+  early_ = 0;
+}
+
 Trace SnapshotDevice::finish(const std::vector<SnapshotSegment>& segments) {
+  leave_out_lone_free(segments);
   for (const SnapshotSegment& segment : segments) {
     if (segment.device != device_) continue;
     for (const SnapshotBlock& block : segment.blocks)

@@ -42,6 +42,8 @@ class SnapshotDevice {
   void read_mark(const Entry& entry);
   void note_unknown(std::string_view action);
   void check(TraceFault fault) const;
+  TraceBuilder make_builder() const;
+  void leave_out_lone_free(const std::vector<SnapshotSegment>& segments);
   void warn();
   void warn_of_overlaps(const std::vector<SnapshotSegment>& segments);
 
@@ -50,6 +52,7 @@ class SnapshotDevice {
   const std::string& path_;
   const std::size_t device_;
   TraceBuilder builder_;
+  std::uint64_t entries_ = 0;
   std::uint64_t mended_ = 0;  // entries that contradict earlier ones
   std::uint64_t early_ = 0;   // blocks from before the recording
   std::uint64_t ooms_ = 0;
