@@ -12,12 +12,6 @@ using namespace tenon::stand_in;
 using namespace tenon::cu;
 using tenon::cu::Result;
 
-#define STAND_IN_ENTER(name, ...)                                                \
-  World& w = world();                                                            \
-  const std::lock_guard lock(w.mutex);                                           \
-  if (const Result entered = w.enter(name __VA_OPT__(, ) __VA_ARGS__); entered != kSuccess) \
-    return entered
-
 // Calls that do not touch the device: they work on a lost one, too.
 #define STAND_IN_COUNT(name)                                                                       \
   World& w = world();                                                                              \

@@ -13,11 +13,6 @@ using namespace tenon::stand_in;
 using namespace tenon::cu;
 using tenon::cu::Result;
 
-#define STAND_IN_ENTER(name)                                               \
-  World& w = world();                                                      \
-  const std::lock_guard lock(w.mutex);                                     \
-  if (const Result entered = w.enter(name); entered != kSuccess) return entered
-
 namespace {
 
 constexpr char kIpcMagic[8] = {'s', 't', 'a', 'n', 'd', '-', 'i', 'n'};

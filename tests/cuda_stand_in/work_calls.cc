@@ -10,11 +10,6 @@ using namespace tenon::stand_in;
 using namespace tenon::cu;
 using tenon::cu::Result;
 
-#define STAND_IN_ENTER(name)                                               \
-  World& w = world();                                                      \
-  const std::lock_guard lock(w.mutex);                                     \
-  if (const Result entered = w.enter(name); entered != kSuccess) return entered
-
 #define STAND_IN_STREAM(state, stream, name)       \
   StreamState* const state = w.stream_of(stream);  \
   if (state == nullptr) return w.fault(kErrorInvalidHandle, name ": no such stream")

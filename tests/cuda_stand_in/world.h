@@ -191,3 +191,10 @@ void* map_file(int file, std::uint64_t size, void* at);
 bool enqueue_kernel(const std::string& name, StreamState* stream, void** params);
 
 }  // namespace tenon::stand_in
+
+// Begins a function of the driver: w is the locked world. Returns what keeps the call from working.
+#define STAND_IN_ENTER(name, ...)                                                           \
+  tenon::stand_in::World& w = tenon::stand_in::world();                                     \
+  const std::lock_guard lock(w.mutex);                                                      \
+  const tenon::cu::Result entered = w.enter(name __VA_OPT__(, ) __VA_ARGS__);               \
+  if (entered != tenon::cu::kSuccess) return entered
