@@ -112,7 +112,7 @@ class Call:
                 held = torch.zeros(half.untyped_storage().nbytes(), dtype=torch.uint8)
             pair.append(self._view(half, held))
             self._owners[pair[-1].untyped_storage()._cdata] = half
-        return _assembled(*pair, leaf.size(), leaf.is_coalesced())
+        return _assembled(pair[0], pair[1], leaf.size(), leaf.is_coalesced())
 
     def _fake(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
@@ -122,8 +122,8 @@ class Call:
         if leaf.layout is not torch.sparse_coo:
             raise NotImplementedError(f"layout {leaf.layout}")
         with _host.plainly():
-            pair, coalesced = parts(leaf), leaf.is_coalesced()
-        return _assembled(*map(self._strided, pair), leaf.size(), coalesced)
+            (indices, values), coalesced = parts(leaf), leaf.is_coalesced()
+        return _assembled(self._strided(indices), self._strided(values), leaf.size(), coalesced)
 
     def _strided(self, leaf: Any) -> Any:
         where = leaf.size(), leaf.stride(), leaf.storage_offset()
