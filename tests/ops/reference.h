@@ -33,9 +33,21 @@ inline void for_each_index(IntList sizes, const std::function<void(const Index&)
   }
 }
 
+template <typename T>
+void append_values(const T* at, IntList sizes, IntList strides, std::vector<double>& out) {
+  if (sizes.empty()) return out.push_back(Scalar(*at).to<double>());
+  for (std::int64_t i = 0; i < sizes[0]; ++i) {
+    append_values(at + i * strides[0], sizes.without_first(1), strides.without_first(1), out);
+  }
+}
+
+// All elements in row-major order. Asks for the address once, since that waits for a device.
 inline std::vector<double> values(const Tensor& t) {
   std::vector<double> out;
-  for_each_index(t.sizes(), [&](const Index& index) { out.push_back(element(t, index)); });
+  out.reserve(static_cast<std::size_t>(t.numel()));
+  visit_dtype(t.dtype(), [&]<typename T>() {
+    append_values(t.const_data_ptr<T>(), t.sizes(), t.strides(), out);
+  });
   return out;
 }
 
