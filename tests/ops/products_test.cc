@@ -119,6 +119,20 @@ TEST(MatmulTest, FewVectorsAndBatchesOfSmallProductsAreExact) {
   }
 }
 
+TEST(MatmulTest, FewVectorsMeetAMatrixLargerThanACache) {
+  Generator generator(45);
+  const Tensor matrix = ops::round(randn({1100, 1000}, DType::kF32, generator));
+  for (const std::int64_t few : {1, 3, 8}) {
+    const Tensor left = ops::round(randn({few, 1100}, DType::kF32, generator));
+    const Tensor right = ops::round(randn({1000, few}, DType::kF32, generator));
+    const auto in_double = [](const Tensor& a, const Tensor& b) {
+      return to(ops::matmul(to(a, DType::kF64), to(b, DType::kF64)), DType::kF32);
+    };
+    EXPECT_EQ(values(ops::matmul(left, matrix)), values(in_double(left, matrix)));
+    EXPECT_EQ(values(ops::matmul(matrix, right)), values(in_double(matrix, right)));
+  }
+}
+
 TEST(MatmulTest, InfinityAndNanGoThroughVectors) {
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16})
     for (const std::int64_t columns : {1, 3, 40}) {

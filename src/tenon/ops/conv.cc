@@ -193,25 +193,39 @@ bool convolve_channels(const Tensor& out, const Tensor& a, const Tensor& weight,
                            bias.defined() ? bias.const_data_ptr() : nullptr);
 }
 
+// Adds to what is in `out`, or writes over it.
 template <typename T>
-void convolve(const Tensor& out, const Tensor& a, const Tensor& weight, const Window& w) {
+void convolve(const Tensor& out, const Tensor& a, const Tensor& weight, const Window& w,
+              bool adds) {
   const std::int64_t groups = w.options.groups;
   const std::int64_t filters = weight.size(0) / groups;
+  const std::int64_t image = w.channels * w.height * w.width;
   const bool is_plain = w.kernel_height == 1 && w.kernel_width == 1 &&
                         w.options.stride.height == 1 && w.options.stride.width == 1 &&
                         w.options.padding.height == 0 && w.options.padding.width == 0;
+  cpu::Products product{a.dtype(), filters, w.columns(), w.rows()};
+  product.a = {weight.const_data_ptr<T>(), w.rows(), false};
+  product.b = {a.const_data_ptr<T>(), w.columns(), false};
+  product.beta = adds ? 1 : 0;
+  product.out = out.data_ptr<T>();
+  product.out_stride = w.columns();
+  product.out_apart = filters * w.columns();
+  if (is_plain && groups == 1) {
+    product.count = a.size(0);
+    product.b_apart = image;
+    return cpu::gemm(product);
+  }
   const Tensor columns = is_plain ? Tensor() : empty({w.rows(), w.columns()}, a.dtype());
   for (std::int64_t i = 0; i < a.size(0) * groups; ++i) {
-    const T* image = a.const_data_ptr<T>() + i * w.channels * w.height * w.width;
-    const T* product = image;
+    cpu::Products one = product;
+    one.a.data = weight.const_data_ptr<T>() + i % groups * filters * w.rows();
+    one.b.data = a.const_data_ptr<T>() + i * image;
+    one.out = out.data_ptr<T>() + i * product.out_apart;
     if (!is_plain) {
-      image_to_columns(w, image, columns.data_ptr<T>());
-      product = columns.const_data_ptr<T>();
+      image_to_columns(w, a.const_data_ptr<T>() + i * image, columns.data_ptr<T>());
+      one.b.data = columns.const_data_ptr<T>();
     }
-    const cpu::Matrix filter{weight.const_data_ptr<T>() + i % groups * filters * w.rows(), w.rows(),
-                             false};
-    cpu::gemm(a.dtype(), filters, w.columns(), w.rows(), filter, {product, w.columns(), false}, 1,
-              out.data_ptr<T>() + i * filters * w.columns(), w.columns());
+    cpu::gemm(one);
   }
 }
 
@@ -310,9 +324,10 @@ Tensor detail::conv2d(const Tensor& a, const Tensor& weight, const Tensor& bias,
                        bias.defined() ? to(bias, DType::kF32) : bias, o),
                 compute);
     if (!done) {
-      start_with(out, offset);
-      compute == DType::kF64 ? convolve<double>(out, image, filter, w)
-                             : convolve<float>(out, image, filter, w);
+      const bool adds = offset.defined();
+      if (adds) start_with(out, offset);
+      compute == DType::kF64 ? convolve<double>(out, image, filter, w, adds)
+                             : convolve<float>(out, image, filter, w, adds);
     }
   }
   return to(out, a.dtype());

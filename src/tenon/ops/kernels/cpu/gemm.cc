@@ -168,13 +168,20 @@ bool has_our_blocks() {
 }
 
 // Blocks would transpose what vectors on the left meet as rows: of f64, long ones make more
-// vectors faster. Blocks take less time than more than two that meet columns, or than vectors
-// on the right that fill theirs.
+// vectors faster. Blocks take less time than more than two that meet columns, than short ones, or
+// than vectors on the right that fill half of theirs. Where OpenBLAS's vectors are as wide, more
+// vectors are its own; then few of them read a matrix that lies in no cache in the order of memory.
 bool is_by_vectors(const Products& p) {
   constexpr std::int64_t kFewMeetRows = 16, kFewMeetLongRows = 64, kLong = 192;
-  constexpr std::int64_t kFewMeetColumns = 2, kFewBytes = 32;
-  if (!is_of_our_blocks(p.dtype) || !has_our_blocks()) return is_by_vectors(p.dtype, p.m, p.n);
-  if (p.n < p.m) return p.n * static_cast<std::int64_t>(item_size(p.dtype)) <= kFewBytes;
+  constexpr std::int64_t kFewMeetColumns = 2, kShort = 8, kLargeBytes = 4 << 20;
+  if (!is_of_our_blocks(p.dtype)) return is_by_vectors(p.dtype, p.m, p.n);
+  const auto bytes = static_cast<std::int64_t>(item_size(p.dtype));
+  if (!has_our_blocks()) {
+    if (std::min(p.m, p.n) > kFewVectors) return false;
+    if (std::max(p.m, p.n) * p.k * bytes > kLargeBytes) return true;
+  }
+  if (p.n < p.m) return p.n * bytes <= block_product_vector_bytes() / 2;
+  if (p.k < kShort) return false;
   if (!p.b.transposed) return p.m <= kFewMeetColumns;
   const bool is_long = p.dtype == DType::kF64 && p.k >= kLong;
   return p.m <= (is_long ? kFewMeetLongRows : kFewMeetRows);
@@ -211,7 +218,9 @@ void single(const Products& p) {
   TENON_CHECK(p.dtype == DType::kF32 || p.dtype == DType::kF64 || is_complex(p.dtype) ||
                   (p.dtype == DType::kBF16 && has_onednn_gemm()),
               "a product of {}", dtype_name(p.dtype));
-  if (is_of_our_blocks(p.dtype) && has_our_blocks()) return by_our_blocks(p);
+  // OpenBLAS would pack what blocks of a few rows read in place.
+  const bool is_few = std::min(p.m, p.n) <= kFewVectors;
+  if (is_of_our_blocks(p.dtype) && (is_few || has_our_blocks())) return by_our_blocks(p);
   const bool by_onednn = p.dtype == DType::kBF16;
   if (!by_onednn) use_one_blas_thread();
   const std::int64_t length = std::max(p.m, p.n);
