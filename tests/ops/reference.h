@@ -35,10 +35,12 @@ inline void for_each_index(IntList sizes, const std::function<void(const Index&)
 
 template <typename T>
 void append_values(const T* at, IntList sizes, IntList strides, std::vector<double>& out) {
-  if (sizes.empty()) return out.push_back(Scalar(*at).to<double>());
-  for (std::int64_t i = 0; i < sizes[0]; ++i) {
-    append_values(at + i * strides[0], sizes.without_first(1), strides.without_first(1), out);
-  }
+  const std::int64_t count = sizes.empty() ? 1 : sizes[0], step = sizes.empty() ? 0 : strides[0];
+  for (std::int64_t i = 0; i < count; ++i, at += step)
+    if (sizes.size() > 1)
+      append_values(at, sizes.without_first(1), strides.without_first(1), out);
+    else
+      out.push_back(Scalar(*at).to<double>());
 }
 
 // All elements in row-major order. Asks for the address once, since that waits for a device.
