@@ -133,6 +133,19 @@ TEST(MatmulTest, FewVectorsMeetAMatrixLargerThanACache) {
   }
 }
 
+TEST(MatmulTest, RowsThatShareTheirPlaceInACacheAreExact) {
+  Generator generator(46);
+  for (const DType dtype : {DType::kF32, DType::kF64})
+    for (const std::int64_t k : {9, 27, 300}) {
+      const Tensor matrix = to(randint(-3, 4, {k, 2048}), dtype);
+      for (const std::int64_t m : {3, 5, 12, 100}) {
+        const Tensor left = to(randint(-3, 4, {m, k}), dtype);
+        const Tensor exact = ops::matmul(to(left, DType::kI64), to(matrix, DType::kI64));
+        EXPECT_EQ(values(ops::matmul(left, matrix)), values(exact)) << m << " " << k;
+      }
+    }
+}
+
 TEST(MatmulTest, InfinityAndNanGoThroughVectors) {
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16})
     for (const std::int64_t columns : {1, 3, 40}) {

@@ -48,7 +48,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // A panel of a, as many rows as the registers hold, stays in the first-level cache, a block of b in
 // the second.
-constexpr std::int64_t kDepth = 256, kBlockRows = 64;
+constexpr std::int64_t kBlockRows = 64;
 
 template <typename T>
 struct Operand {
@@ -138,7 +138,7 @@ class Blocks {
         b_(products.b),
         depth_(parts_of(products.k)),
         packs_a_(a_.down == 1 && p_.n > kFewColumns),
-        packs_b_(!kMaskedIsExact || b_.right != 1 || p_.m > kFewRows),
+        packs_b_(!kMaskedIsExact || b_.right != 1 || p_.m > most_in_place()),
         block_(cpu::block_product_room<T>((columns() + rows()) * depth_)),
         panels_(block_ + columns() * depth_) {}
 
@@ -154,15 +154,19 @@ class Blocks {
  private:
   static constexpr auto kStrip =
       kProductVectors * static_cast<std::int64_t>(hn::MaxLanes(hn::ScalableTag<T>()));
-  // A few rows meet b where it lies.
-  static constexpr std::int64_t kFewRows = 96, kFewColumns = 256 / sizeof(T);
+  static constexpr std::int64_t kFewColumns = 256 / sizeof(T);
   static constexpr std::int64_t kBlockColumns = 2048 / sizeof(T);
 
+  // A few rows meet b where it lies.
+  std::int64_t most_in_place() const {
+    constexpr std::int64_t kFewRows = HWY_TARGET == HWY_AVX3 ? 96 : 128 / sizeof(T);
+    return cpu::rows_of_b_collide(p_, cpu::kApartInFirstLevel) ? kProductRows : kFewRows;
+  }
   static std::int64_t whole(std::int64_t count, std::int64_t unit) {
     return (count + unit - 1) / unit * unit;
   }
   static std::int64_t parts_of(std::int64_t k) {
-    const std::int64_t parts = (k + kDepth - 1) / kDepth;
+    const std::int64_t parts = (k + cpu::kBlockDepth - 1) / cpu::kBlockDepth;
     return (k + parts - 1) / parts;
   }
   // That are packed together.
@@ -206,7 +210,7 @@ class Blocks {
   const cpu::Products& p_;
   Operand<T> a_, b_;
   T* out_ = nullptr;
-  const std::int64_t depth_;  // at most kDepth, in equal parts of k
+  const std::int64_t depth_;  // at most kBlockDepth, in equal parts of k
   const bool packs_a_;        // where rows lie across memory; else they are read where they are
   const bool packs_b_;
   T* const block_;   // of b: strips of kProductVectors' columns

@@ -168,12 +168,14 @@ bool has_our_blocks() {
 }
 
 // Blocks would transpose what vectors on the left meet as rows: of f64, long ones make more
-// vectors faster. Blocks take less time than more than two that meet columns, than short ones, or
-// than vectors on the right that fill half of theirs. Where OpenBLAS's vectors are as wide, more
-// vectors are its own; then few of them read a matrix that lies in no cache in the order of memory.
+// vectors faster. Blocks take less time than more than two that meet columns (more than four where
+// the columns' rows collide), than short ones, or than vectors on the right that fill half of
+// theirs. Where OpenBLAS's vectors are as wide, more vectors are its own; then few of them read a
+// matrix that lies in no cache in the order of memory.
 bool is_by_vectors(const Products& p) {
   constexpr std::int64_t kFewMeetRows = 16, kFewMeetLongRows = 64, kLong = 192;
-  constexpr std::int64_t kFewMeetColumns = 2, kShort = 8, kLargeBytes = 4 << 20;
+  constexpr std::int64_t kFewMeetColumns = 2, kFewMeetCollisions = 4;
+  constexpr std::int64_t kShort = 8, kLargeBytes = 4 << 20;
   if (!is_of_our_blocks(p.dtype)) return is_by_vectors(p.dtype, p.m, p.n);
   const auto bytes = static_cast<std::int64_t>(item_size(p.dtype));
   if (!has_our_blocks()) {
@@ -182,7 +184,10 @@ bool is_by_vectors(const Products& p) {
   }
   if (p.n < p.m) return p.n * bytes <= block_product_vector_bytes() / 2;
   if (p.k < kShort) return false;
-  if (!p.b.transposed) return p.m <= kFewMeetColumns;
+  if (!p.b.transposed) {
+    const bool collide = rows_of_b_collide(p, kApartInSecondLevel);
+    return p.m <= (collide ? kFewMeetCollisions : kFewMeetColumns);
+  }
   const bool is_long = p.dtype == DType::kF64 && p.k >= kLong;
   return p.m <= (is_long ? kFewMeetLongRows : kFewMeetRows);
 }
