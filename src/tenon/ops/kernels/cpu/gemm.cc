@@ -223,8 +223,8 @@ void single(const Products& p) {
   TENON_CHECK(p.dtype == DType::kF32 || p.dtype == DType::kF64 || is_complex(p.dtype) ||
                   (p.dtype == DType::kBF16 && has_onednn_gemm()),
               "a product of {}", dtype_name(p.dtype));
-  // OpenBLAS would pack what blocks of a few rows read in place, and for short sums that takes longer
-  // than they do.
+  // OpenBLAS would pack what blocks of a few rows read in place, and for short sums that takes
+  // longer than they do.
   constexpr std::int64_t kShort = 32;
   const bool is_packed_for_little = std::min(p.m, p.n) <= kFewVectors || p.k <= kShort;
   if (is_of_our_blocks(p.dtype) && (is_packed_for_little || has_our_blocks()))

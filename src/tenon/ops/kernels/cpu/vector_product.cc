@@ -246,14 +246,15 @@ void rows_of(const cpu::VectorTask& task, std::int64_t begin, std::int64_t end) 
 }
 
 // Strips of columns, whose sums stay in the first-level cache while four rows at a time pass by.
-constexpr std::int64_t kStrip = 512;
+// The fewer the vectors, the wider: processors foresee long stretches of a row better.
+constexpr std::int64_t kSums = 4096;
 constexpr std::int64_t kRowsTogether = 4;
 
 // sums[c] += x[0] rows[0][c] + ... for a vector x and, kPair, the one behind it, whose sums are
-// kStrip further on; whole vectors of sums.
+// `strip` further on; whole vectors of sums.
 template <int kRows, bool kPair, typename From, typename X, typename T>
-HWY_INLINE void add_rows(T* sums, const From* row, std::int64_t stride, const X* x,
-                         std::int64_t length, std::int64_t count) {
+HWY_INLINE void add_rows(T* sums, std::int64_t strip, const From* row, std::int64_t stride,
+                         const X* x, std::int64_t length, std::int64_t count) {
   const hn::ScalableTag<T> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const auto factor = [&](const X* of, int r) {
@@ -274,7 +275,7 @@ HWY_INLINE void add_rows(T* sums, const From* row, std::int64_t stride, const X*
       hn::StoreU(sum, d, at);
     };
     to(sums + c, x0, x1, x2, x3);
-    if (kPair) to(sums + kStrip + c, y0, y1, y2, y3);
+    if (kPair) to(sums + strip + c, y0, y1, y2, y3);
   };
   std::int64_t c = 0;
   for (; c + lanes <= count; c += lanes)
@@ -286,10 +287,12 @@ template <typename From, typename X>
 void columns_of(const cpu::VectorTask& task, std::int64_t begin, std::int64_t end) {
   using T = Sum<From>;
   const auto* vectors = static_cast<const X*>(task.vectors);
-  for (std::int64_t first = begin; first < end; first += kStrip) {
-    const std::int64_t count = std::min(kStrip, end - first);
-    alignas(64) T sums[cpu::kFewVectors][kStrip];
-    for (std::int64_t v = 0; v < task.count; ++v) std::fill_n(sums[v], kStrip, T(0));
+  constexpr std::int64_t kUnit = kSums / cpu::kFewVectors;
+  const std::int64_t strip = cpu::kFewVectors / task.count * kUnit;
+  alignas(64) T sums[kSums];
+  for (std::int64_t first = begin; first < end; first += strip) {
+    const std::int64_t count = std::min(strip, end - first);
+    std::fill_n(sums, task.count * strip, T(0));
     const auto* row = static_cast<const From*>(task.matrix) + first;
     for (std::int64_t l = 0; l < task.length; l += kRowsTogether) {
       const std::int64_t rows = std::min(kRowsTogether, task.length - l);
@@ -297,8 +300,8 @@ void columns_of(const cpu::VectorTask& task, std::int64_t begin, std::int64_t en
         for (std::int64_t r = 0; r < rows; ++r)
           fetch(row + (kRowsTogether + r) * task.row_stride, count);
       const auto add = [&](auto together, auto pair, std::int64_t v) HWY_ATTR {
-        add_rows<together, pair>(sums[v], row, task.row_stride, vectors + v * task.length + l,
-                                 task.length, count);
+        add_rows<together, pair>(sums + v * strip, strip, row, task.row_stride,
+                                 vectors + v * task.length + l, task.length, count);
       };
       using Four = std::integral_constant<int, 4>;
       std::int64_t v = 0;
@@ -306,12 +309,12 @@ void columns_of(const cpu::VectorTask& task, std::int64_t begin, std::int64_t en
       for (; rows == 4 && v < task.count; ++v) add(Four(), std::false_type(), v);
       for (; v < task.count; ++v)
         for (std::int64_t r = 0; r < rows; ++r)
-          add_rows<1, false>(sums[v], row + r * task.row_stride, 0,
+          add_rows<1, false>(sums + v * strip, strip, row + r * task.row_stride, 0,
                              vectors + v * task.length + l + r, 0, count);
       row += rows * task.row_stride;
     }
     for (std::int64_t v = 0; v < task.count; ++v)
-      for (std::int64_t c = 0; c < count; ++c) put<From>(task, first + c, v, sums[v][c]);
+      for (std::int64_t c = 0; c < count; ++c) put<From>(task, first + c, v, sums[v * strip + c]);
   }
 }
 
