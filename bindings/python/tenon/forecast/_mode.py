@@ -51,6 +51,8 @@ _IN_PLACE_FOR_THE_ENGINE = {
     torch.ops.aten.scatter.src,
     torch.ops.aten.scatter.value,
 }
+# Formulas that never write into an operand (scatter_reduce_backward and its like).
+_OUT_OF_PLACE = ("Scatter", "IndexReduce")
 _UNSHARED, _UNSHARED_STORAGE = 4, 2  # counts seen from here: this call's own references
 # The same for the formulas of single nodes, with what counts as unshared: index_backward takes its
 # zeros by value.
@@ -215,6 +217,8 @@ class MemoryMode(TorchDispatchMode):
             return
         if tensor.layout is not torch.strided or tensor.fake_device.type != "cuda":
             return
+        if tensor._is_zerotensor():  # of forward differentiation: it has no bytes
+            return
         storage = tensor.untyped_storage()
         if storage._cdata not in self._live and all(storage is not other for other in found):
             found.append(storage)
@@ -337,10 +341,11 @@ def _in_place_for_the_engine(func: Any) -> int:
     """As how many references an operand may have that the operator writes into; 0: into none."""
     if func not in _IN_PLACE_FOR_THE_ENGINE and func not in _IN_NODES or not _called_by_engine():
         return 0
-    if func in _IN_PLACE_FOR_THE_ENGINE:
-        return _UNSHARED
     node = torch._C._current_autograd_node()
-    return _IN_PLACE_IN_A_NODE.get((node.name(), func), 0) if node is not None else 0
+    name = node.name() if node is not None else ""
+    if func in _IN_PLACE_FOR_THE_ENGINE:
+        return 0 if name.startswith(_OUT_OF_PLACE) else _UNSHARED
+    return _IN_PLACE_IN_A_NODE.get((name, func), 0)
 
 
 def _called_by_engine() -> bool:
