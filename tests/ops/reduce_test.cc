@@ -247,6 +247,29 @@ TEST(ReduceTest, ExtremesOfColumnsKeepNanAtEveryWidth) {
 }
 
 // Few columns of many rows are gathered several rows at a time; a copy in the other order has rows.
+TEST(ReduceTest, SumsOfSixteenBitsAreRoundedOnce) {
+  for (const DType dtype : {DType::kBF16, DType::kF16})
+    for (const std::int64_t rows : {1, 2, 5, 33, 70, 300})
+      for (const std::int64_t columns : {1, 3, 8, 31, 40, 257, 1100}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", dtype_name(dtype), rows, columns));
+        const Tensor wide = to(randint(-9, 10, {rows, columns + 3}), dtype);
+        const Tensor turned = to(randint(-9, 10, {columns, rows}), dtype).t();
+        const Tensor dense = to(randint(-9, 10, {rows, columns}), dtype);
+        const Tensor steps = to(randint(-9, 10, {rows, 2 * columns}), dtype).slice(1, 0, {}, 2);
+        for (const Tensor& a : {dense, turned, wide.narrow(1, 2, columns), steps})
+          for (const DimVector& dims : {DimVector{0}, DimVector{1}, DimVector{}}) {
+            const Tensor exact = to(ops::sum(to(a, DType::kI64), dims), dtype);
+            ASSERT_EQ(values(ops::sum(a, dims)), values(exact)) << to_string(a.strides());
+          }
+      }
+  const Tensor a = full({3, 50}, 1, DType::kBF16);
+  fill_(a.select(0, 1).select(0, 49), INFINITY);
+  fill_(a.select(0, 2).select(0, 20), NAN);
+  EXPECT_EQ(values(ops::sum(a, 1))[1], INFINITY);
+  EXPECT_TRUE(std::isnan(values(ops::sum(a, 1))[2]));
+  EXPECT_EQ(values(ops::sum(a, 0))[49], INFINITY);
+}
+
 TEST(ReduceTest, NarrowColumnsGiveWhatRowsGive) {
   for (const DType d : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16, DType::kI64,
                         DType::kI32, DType::kI16, DType::kU8})

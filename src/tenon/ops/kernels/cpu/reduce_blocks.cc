@@ -27,17 +27,16 @@ namespace hn = hwy::HWY_NAMESPACE;
 // rest(element) for what is left.
 template <typename T, class Body, class Rest>
 HWY_INLINE void each_vector(const T* x, std::int64_t count, const Body& body, const Rest& rest) {
-  const hn::ScalableTag<T> d;
+  const hn::ScalableTag<Wide<T>> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   std::int64_t i = 0;
   for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    body(std::integral_constant<int, 0>(), hn::LoadU(d, x + i));
-    body(std::integral_constant<int, 1>(), hn::LoadU(d, x + i + lanes));
-    body(std::integral_constant<int, 2>(), hn::LoadU(d, x + i + 2 * lanes));
-    body(std::integral_constant<int, 3>(), hn::LoadU(d, x + i + 3 * lanes));
+    body(std::integral_constant<int, 0>(), load(d, x + i));
+    body(std::integral_constant<int, 1>(), load(d, x + i + lanes));
+    body(std::integral_constant<int, 2>(), load(d, x + i + 2 * lanes));
+    body(std::integral_constant<int, 3>(), load(d, x + i + 3 * lanes));
   }
-  for (; i + lanes <= count; i += lanes)
-    body(std::integral_constant<int, 0>(), hn::LoadU(d, x + i));
+  for (; i + lanes <= count; i += lanes) body(std::integral_constant<int, 0>(), load(d, x + i));
   for (; i < count; ++i) rest(x[i]);
 }
 
@@ -45,18 +44,6 @@ HWY_INLINE void each_vector(const T* x, std::int64_t count, const Body& body, co
 template <typename T>
 constexpr bool kMaskedIsExact =
     HWY_TARGET == HWY_AVX3 || (HWY_TARGET == HWY_AVX2 && sizeof(T) >= 4);
-
-// The first `count` lanes from memory, the others zero. Requires: fewer than a vector has.
-template <class D>
-HWY_INLINE hn::Vec<D> first_lanes(D d, const hn::TFromD<D>* x, std::int64_t count) {
-  if constexpr (kMaskedIsExact<hn::TFromD<D>>) {
-    return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(count)), d, x);
-  } else {
-    HWY_ALIGN hn::TFromD<D> lanes[hn::MaxLanes(d)] = {};
-    for (std::int64_t i = 0; i < count; ++i) lanes[i] = x[i];
-    return hn::Load(d, lanes);
-  }
-}
 
 // Enough vectors to hide the latency of an addition.
 template <class V>
@@ -76,7 +63,7 @@ struct FourVectors {
 template <typename T, typename A = typename AccumulatorOf<T>::type>
 HWY_INLINE A sum_of(const T* x, std::int64_t count, std::int64_t rows, std::int64_t row_elements) {
   constexpr std::int64_t kLong = 64;
-  const hn::ScalableTag<T> d;
+  const hn::ScalableTag<Wide<T>> d;
   const auto zero = hn::Zero(d);
   FourVectors<hn::Vec<decltype(d)>> sums{zero, zero, zero, zero};
   const std::int64_t rest = count % static_cast<std::int64_t>(hn::Lanes(d));
@@ -85,7 +72,7 @@ HWY_INLINE A sum_of(const T* x, std::int64_t count, std::int64_t rows, std::int6
     each_vector(
         x, count - rest, [&](auto n, auto v) { sums.at(n) = hn::Add(sums.at(n), v); }, [](T) {});
     if (rest > 0 && (rows == 1 || (kMaskedIsExact<T> && count >= kLong)))
-      sums.v3 = hn::Add(sums.v3, first_lanes(d, x + count - rest, rest));
+      sums.v3 = hn::Add(sums.v3, load_first(d, x + count - rest, rest));
     else
       for (std::int64_t i = count - rest; i < count; ++i) others = Sum::take(others, x[i], 0);
   }
@@ -127,7 +114,7 @@ HWY_NOINLINE double wide_of(const T* x, std::int64_t count, double shift, std::i
     for (; i + lanes <= count; i += lanes) v0 = with(v0, load(x + i));
     if (i == count) continue;
     const auto rest = hn::FirstN(d, static_cast<std::size_t>(count - i));
-    v1 = hn::IfThenElse(rest, with(v1, wide(d, first_lanes(narrow, x + i, count - i))), v1);
+    v1 = hn::IfThenElse(rest, with(v1, wide(d, load_first(narrow, x + i, count - i))), v1);
   }
   HWY_ALIGN double found[hn::MaxLanes(d)];
   if constexpr (kProduct) {
@@ -148,7 +135,7 @@ std::int64_t sum_of_bytes(const std::uint8_t* x, std::int64_t count, std::int64_
   for (std::int64_t r = 0; r < rows; ++r, x += row_elements) {
     std::int64_t i = 0;
     for (; i + lanes <= count; i += lanes) sum = hn::Add(sum, hn::SumsOf8(hn::LoadU(d, x + i)));
-    if (i < count) sum = hn::Add(sum, hn::SumsOf8(first_lanes(d, x + i, count - i)));
+    if (i < count) sum = hn::Add(sum, hn::SumsOf8(load_first(d, x + i, count - i)));
   }
   return static_cast<std::int64_t>(hn::GetLane(hn::SumOfLanes(words, sum)));
 }
@@ -212,7 +199,7 @@ HWY_INLINE void stretch(typename AccumulatorOf<T>::type& accumulator, const T* x
                         std::int64_t row_elements) {
   using A = typename AccumulatorOf<T>::type;
   const auto found = [&] {
-    if constexpr (std::is_same_v<Op, Sum> && std::is_same_v<T, Lane> && !kIsComplex<T>)
+    if constexpr (std::is_same_v<Op, Sum> && std::is_same_v<Wide<T>, Lane> && !kIsComplex<T>)
       return sum_of(x, count, rows, row_elements);
     else if constexpr (std::is_same_v<Op, Sum> && std::is_same_v<T, std::uint8_t>)
       return sum_of_bytes(x, count, rows, row_elements);
@@ -231,7 +218,8 @@ HWY_INLINE void gather_rows(void* accumulator, const void* block, std::int64_t c
   using A = typename AccumulatorOf<T>::type;
   // Sums of deviations keep their digits only in f64.
   constexpr bool kInFloat =
-      std::is_same_v<T, float> && !std::is_same_v<Op, SumOfSquares> && !std::is_same_v<Op, Product>;
+      std::is_same_v<Wide<T>, float> && !std::is_same_v<Op, SumOfSquares> &&
+      !std::is_same_v<Op, Product>;
   using Lane = std::conditional_t<kInFloat, float, A>;
   A& total = *static_cast<A*>(accumulator);
   const T* x = static_cast<const T*>(block);
@@ -329,7 +317,7 @@ HWY_NOINLINE void extreme_strip(A* accumulators, const T* x, std::int64_t width,
       each_vector(row, kVectors * lanes, take, [](T) {});
     else
       take(std::integral_constant<int, 0>(),
-           width == lanes ? hn::LoadU(d, row) : first_lanes(d, row, width));
+           width == lanes ? hn::LoadU(d, row) : load_first(d, row, width));
   HWY_ALIGN T found[4 * hn::MaxLanes(d)], sums[4 * hn::MaxLanes(d)];
   hn::Store(best.v0, d, found), hn::Store(best.v1, d, found + lanes);
   hn::Store(best.v2, d, found + 2 * lanes), hn::Store(best.v3, d, found + 3 * lanes);
@@ -361,27 +349,27 @@ void extreme_columns(A* accumulators, const T* x, std::int64_t count, std::int64
                          row_elements);
 }
 
-// Sums of some columns at a time in registers: of f32 in f32 over stretches so short that what it
-// rounds is seen in no sum.
+// Sums of some columns at a time in registers: of f32 and less in f32 over stretches so short that
+// what it rounds is seen in no sum.
 template <typename T, typename A>
 void sum_columns(A* accumulators, const T* x, std::int64_t count, std::int64_t rows,
                  std::int64_t row_elements) {
-  constexpr std::int64_t kStretch = std::is_same_v<T, A> ? 64 : 8;
-  const hn::ScalableTag<T> d;
+  constexpr std::int64_t kStretch = std::is_same_v<T, A> ? 64 : kIsWidened<T> ? 32 : 8;
+  const hn::ScalableTag<Wide<T>> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const std::int64_t strip = 4 * lanes;
   for (std::int64_t begin = 0; begin < rows; begin += kStretch, x += kStretch * row_elements) {
     const std::int64_t some = std::min(kStretch, rows - begin);
     std::int64_t first = 0;
-    HWY_ALIGN T sums[4 * hn::MaxLanes(d)];
+    HWY_ALIGN Wide<T> sums[4 * hn::MaxLanes(d)];
     for (; first + strip <= count; first += strip) {
       const auto zero = hn::Zero(d);
       auto s0 = zero, s1 = zero, s2 = zero, s3 = zero;
       const T* from = x + first;
       for (std::int64_t r = 0; r < some; ++r, from += row_elements) {
-        s0 = hn::Add(s0, hn::LoadU(d, from)), s1 = hn::Add(s1, hn::LoadU(d, from + lanes));
-        s2 = hn::Add(s2, hn::LoadU(d, from + 2 * lanes));
-        s3 = hn::Add(s3, hn::LoadU(d, from + 3 * lanes));
+        s0 = hn::Add(s0, load(d, from)), s1 = hn::Add(s1, load(d, from + lanes));
+        s2 = hn::Add(s2, load(d, from + 2 * lanes));
+        s3 = hn::Add(s3, load(d, from + 3 * lanes));
       }
       hn::Store(s0, d, sums), hn::Store(s1, d, sums + lanes);
       hn::Store(s2, d, sums + 2 * lanes), hn::Store(s3, d, sums + 3 * lanes);
@@ -392,7 +380,7 @@ void sum_columns(A* accumulators, const T* x, std::int64_t count, std::int64_t r
       auto s = hn::Zero(d);
       const T* from = x + first;
       for (std::int64_t r = 0; r < some; ++r, from += row_elements)
-        s = hn::Add(s, width == lanes ? hn::LoadU(d, from) : first_lanes(d, from, width));
+        s = hn::Add(s, width == lanes ? load(d, from) : load_first(d, from, width));
       hn::Store(s, d, sums);
       for (std::int64_t c = 0; c < width; ++c) accumulators[first + c] += static_cast<A>(sums[c]);
     }
@@ -432,9 +420,9 @@ void columns(void* accumulators, const void* block, std::int64_t count, const do
   }
   std::int64_t r = 0;
   if constexpr (kIsExtreme<Op>) return extreme_columns<Op>(a, x, count, rows, row_elements);
-  if constexpr (std::is_same_v<Op, Sum> && (std::is_floating_point_v<T> || sizeof(T) == 8) &&
-                !kIsComplex<T>)
-    if (rows > 4) return sum_columns(a, x, count, rows, row_elements);
+  constexpr bool kHasVectors = std::is_floating_point_v<Wide<T>> || sizeof(T) == 8;
+  if constexpr (std::is_same_v<Op, Sum> && kHasVectors && !kIsComplex<T>)
+    if (rows > 4 || kIsWidened<T>) return sum_columns(a, x, count, rows, row_elements);
   for (; shifts == nullptr && r + 4 <= rows; r += 4) {
     const T* x0 = x + r * row_elements;
     const T* x1 = x0 + row_elements;
@@ -498,6 +486,8 @@ cpu::ReduceBlocks reduce_blocks(Gather gather, DType input) {
   const bool is_complex = input == DType::kC128;
   switch (gather) {
     case Gather::kSum:
+      if (input == DType::kBF16) return of_type<Sum, BFloat16>();
+      if (input == DType::kF16) return of_type<Sum, Half>();
       return is_complex ? of_type<Sum, Complex128>() : of_numbers<Sum>(input);
     case Gather::kProduct:
       if (is_complex) return of_type<Product, Complex128>();

@@ -9,14 +9,15 @@
 
 namespace tenon::ops::cpu {
 
-// Elements come as f32, f64, integers of their size (bool as u8) or c128 (`reduce_input`), and
-// gather in f64, i64 or c128 (`reduce_accumulator`): sums of f32 do not lose digits. What is rare
-// takes only the dtype that it gathers in.
+// Elements come as f32, f64, integers of their size (bool as u8) or c128, those of sums also as
+// 16-bit floats (`reduce_input`). They gather in f64, i64 or c128 (`reduce_accumulator`): sums of
+// f32 do not lose digits. What is rare takes only the dtype that it gathers in.
 constexpr DType reduce_input(Gather gather, DType dtype) {
+  const bool is_half = dtype == DType::kBF16 || dtype == DType::kF16;
   if (is_complex(dtype)) return DType::kC128;
   if (dtype == DType::kF64 || (is_floating(dtype) && gather == Gather::kSumOfExponentials))
     return DType::kF64;
-  if (is_floating(dtype)) return DType::kF32;
+  if (is_floating(dtype)) return gather == Gather::kSum && is_half ? dtype : DType::kF32;
   if (gather == Gather::kProduct) return DType::kI64;
   return dtype == DType::kBool ? DType::kU8 : dtype;
 }

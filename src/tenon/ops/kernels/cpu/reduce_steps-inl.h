@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "hwy/highway.h"
+#include "tenon/ops/kernels/cpu/wide_load-inl.h"
 #include "tenon/ops/kernels/cpu/wrap.h"
 #include "tenon/tensor/dtype.h"
 
@@ -109,8 +110,9 @@ template <typename T>
 struct AccumulatorOf {
   using type = T;
 };
-template <>
-struct AccumulatorOf<float> {
+template <typename T>
+  requires std::is_same_v<T, float> || kIsWidened<T>
+struct AccumulatorOf<T> {
   using type = double;
 };
 template <typename T>

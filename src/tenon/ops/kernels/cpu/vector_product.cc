@@ -6,6 +6,7 @@
 // clang-format off
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "tenon/ops/kernels/cpu/wide_load-inl.h"
 // clang-format on
 
 #include <algorithm>
@@ -62,51 +63,6 @@ void put(const cpu::VectorTask& task, std::int64_t line, std::int64_t vector, Su
   }
   Sum<From>& to = static_cast<Sum<From>*>(task.out)[at];
   to = task.beta == 0 ? sum : sum + static_cast<Sum<From>>(task.beta) * to;
-}
-
-// A vector of elements, widened.
-template <class D, class V>
-HWY_INLINE hn::Vec<D> widened(D d, V bits, const BFloat16*) {
-  return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::bfloat16_t, D>(), bits));
-}
-template <class D, class V>
-HWY_INLINE hn::Vec<D> widened(D d, V bits, const Half*) {
-  return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), bits));
-}
-template <class D, typename From>
-HWY_INLINE hn::Vec<D> load(D d, const From* from) {
-  if constexpr (std::is_same_v<From, Half> && HWY_TARGET > HWY_AVX2) {
-    // Without F16C, Highway's conversion takes infinity for a number.
-    HWY_ALIGN float wide[hn::MaxLanes(d)];
-    std::copy_n(from, hn::Lanes(d), wide);
-    return hn::Load(d, wide);
-  } else if constexpr (sizeof(From) == 2) {
-    return widened(
-        d, hn::LoadU(hn::Rebind<std::uint16_t, D>(), reinterpret_cast<const std::uint16_t*>(from)),
-        from);
-  } else {
-    return hn::LoadU(d, from);
-  }
-}
-
-// The first `count`, and zeros.
-template <class D, typename From>
-HWY_INLINE hn::Vec<D> load_some(D d, const From* from, std::int64_t count) {
-  constexpr bool kLoadsParts = HWY_TARGET <= (sizeof(From) == 2 ? HWY_AVX3 : HWY_AVX2);
-  const std::int64_t kept =
-      std::clamp<std::int64_t>(count, 0, static_cast<std::int64_t>(hn::Lanes(d)));
-  if constexpr (kLoadsParts && sizeof(From) == 2) {
-    const hn::Rebind<std::uint16_t, D> bits;
-    const auto mask = hn::FirstN(bits, static_cast<std::size_t>(kept));
-    return widened(d, hn::MaskedLoad(mask, bits, reinterpret_cast<const std::uint16_t*>(from)),
-                   from);
-  } else if constexpr (kLoadsParts) {
-    return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(kept)), d, from);
-  } else {
-    HWY_ALIGN From some[hn::MaxLanes(d)] = {};
-    std::copy_n(from, kept, some);
-    return load(d, some);
-  }
 }
 
 // Brings what is read soon nearer: processors foresee no further than to the end of a page.
@@ -205,10 +161,10 @@ void some_rows(const cpu::VectorTask& task, std::int64_t first, std::int64_t vec
   }
   if (i < task.length) {
     const std::int64_t rest = task.length - i;
-    add(std::false_type(), [&](const auto* from) { return load_some(d, from + i, rest); });
+    add(std::false_type(), [&](const auto* from) { return load_first(d, from + i, rest); });
     if (kHalves && rest > lanes)
       add(std::true_type(), [&](const auto* from) {
-        return load_some(d, from + i + lanes, rest - lanes);
+        return load_first(d, from + i + lanes, rest - lanes);
       });
   }
   Sum<From> sums[4];
@@ -280,7 +236,7 @@ HWY_INLINE void add_rows(T* sums, std::int64_t strip, const From* row, std::int6
   std::int64_t c = 0;
   for (; c + lanes <= count; c += lanes)
     add(c, [&](const From* from) { return load(d, from); });
-  if (c < count) add(c, [&](const From* from) { return load_some(d, from, count - c); });
+  if (c < count) add(c, [&](const From* from) { return load_first(d, from, count - c); });
 }
 
 template <typename From, typename X>

@@ -1,0 +1,81 @@
+// Loads of elements into vectors of what they are summed up in: 16-bit floats in f32. Included once
+// for each instruction set, so without a plain include guard.
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "hwy/highway.h"
+#include "tenon/tensor/half.h"
+
+#if defined(TENON_OPS_WIDE_LOAD_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TENON_OPS_WIDE_LOAD_INL_H
+#undef TENON_OPS_WIDE_LOAD_INL_H
+#else
+#define TENON_OPS_WIDE_LOAD_INL_H
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::ops::HWY_NAMESPACE {
+namespace {  // several files have types of one name here
+
+template <typename T>
+inline constexpr bool kIsWidened = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+template <typename T>
+using Wide = std::conditional_t<kIsWidened<T>, float, T>;
+
+template <class D, class V>
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> widened(D d, V bits, const BFloat16*) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::bfloat16_t, D>(), bits));
+}
+template <class D, class V>
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> widened(D d, V bits, const Half*) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), bits));
+}
+
+// A vector of elements.
+template <class D, typename From>
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> load(D d, const From* from) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  if constexpr (std::is_same_v<From, Half> && HWY_TARGET > HWY_AVX2) {
+    // Without F16C, Highway's conversion takes infinity for a number.
+    HWY_ALIGN float wide[hn::MaxLanes(d)];
+    std::copy_n(from, hn::Lanes(d), wide);
+    return hn::Load(d, wide);
+  } else if constexpr (kIsWidened<From>) {
+    return widened(
+        d, hn::LoadU(hn::Rebind<std::uint16_t, D>(), reinterpret_cast<const std::uint16_t*>(from)),
+        from);
+  } else {
+    return hn::LoadU(d, from);
+  }
+}
+
+// The first `count`, and zeros. Reads no others.
+template <class D, typename From>
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> load_first(D d, const From* from, std::int64_t count) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  // What a mask excludes is left alone.
+  constexpr bool kLoadsParts = HWY_TARGET <= (sizeof(From) < 4 ? HWY_AVX3 : HWY_AVX2);
+  const std::int64_t kept =
+      std::clamp<std::int64_t>(count, 0, static_cast<std::int64_t>(hn::Lanes(d)));
+  if constexpr (kLoadsParts && kIsWidened<From>) {
+    const hn::Rebind<std::uint16_t, D> bits;
+    const auto mask = hn::FirstN(bits, static_cast<std::size_t>(kept));
+    return widened(d, hn::MaskedLoad(mask, bits, reinterpret_cast<const std::uint16_t*>(from)),
+                   from);
+  } else if constexpr (kLoadsParts) {
+    return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(kept)), d, from);
+  } else {
+    HWY_ALIGN From some[hn::MaxLanes(d)] = {};
+    std::copy_n(from, kept, some);
+    return load(d, some);
+  }
+}
+
+}  // namespace
+}  // namespace tenon::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per target
