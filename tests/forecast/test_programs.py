@@ -311,8 +311,21 @@ def test_a_default_type_of_the_card(tmp_path):
         torch.set_default_tensor_type("torch.cuda.DoubleTensor")
         x = torch.zeros(512, 1024)
         assert x.is_cuda and x.dtype is torch.float64
+        y, z = torch.Tensor([1, 2]), torch.Tensor(3, 4)
+        assert y.is_cuda and z.is_cuda and z.shape == (3, 4) and torch.cat([y, z[0]]).is_cuda
+        assert isinstance(torch.nn.Parameter(y), torch.nn.Parameter)
+        torch.set_default_tensor_type("torch.FloatTensor")
+        assert not torch.Tensor([1]).is_cuda and not torch.ones(1).is_cuda
     """
-    assert passes(tmp_path, text)["live_peak_bytes"] == 4 * MIB
+    assert passes(tmp_path, text)["live_peak_bytes"] == 4 * MIB + 16 + 96 + 48  # y, z and both
+
+
+def test_nested_tensors_are_named():
+    def ask():
+        parts = [torch.ones(3, 4), torch.ones(5, 4)]
+        torch.nested.nested_tensor(parts, layout=torch.jagged, device="cuda")
+
+    assert "nested tensors have no fakes" in tenon.forecast(ask).problem
 
 
 def test_a_tensor_that_no_card_has():

@@ -35,6 +35,7 @@ def replacements() -> List[Tuple[Any, str, Any]]:
         for name in names
     }
     real_type, real_default = torch.Tensor.type, torch.set_default_tensor_type
+    real_new, default = torch.Tensor.__new__, None
 
     def of_card(kind: Any) -> Any:
         """The kind that text or a type stands for, where it is one of the card's."""
@@ -51,15 +52,25 @@ def replacements() -> List[Tuple[Any, str, Any]]:
         return self.to("cuda", kind.dtype, non_blocking=non_blocking)
 
     def set_default(kind: Any) -> None:
+        nonlocal default
         ours = of_card(kind)
         if ours is None:
             real_default(kind)
         else:
             torch.set_default_dtype(ours.dtype)
-            torch.set_default_device("cuda")
+        if ours is not default:
+            torch.set_default_device("cuda" if ours else None)
+        default = ours
+
+    def make(cls: Any, *given: Any, **options: Any) -> Any:
+        """torch.Tensor(...), which follows the default type alone."""
+        if default is not None and cls is torch.Tensor and not options:
+            return default(*given)
+        return real_new(cls, *given, **options)
 
     return [
         *((torch.cuda, name, kind) for name, kind in kinds.items()),
         (torch.Tensor, "type", convert),
+        (torch.Tensor, "__new__", make),
         (torch, "set_default_tensor_type", set_default),
     ]

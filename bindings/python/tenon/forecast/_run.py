@@ -370,7 +370,10 @@ def _complaint(error: BaseException) -> str:
         return first
     if missing := re.match(r"Could not run '(aten::\w+)' with arguments from", first):
         return f"the operator {missing[1]} has no fake for such tensors"
-    if "NestedTensorImpl" in first:
+    nested = f"{os.sep}torch{os.sep}nested{os.sep}"
+    if "NestedTensorImpl" in first or any(
+        nested in frame.filename for frame in traceback.extract_tb(error.__traceback__)
+    ):
         return f"nested tensors have no fakes: {first}"
     if isinstance(error, getattr(torch, "AcceleratorError", ())) or "NVIDIA driver" in first:
         return f"it asked for CUDA itself, past the stand-ins: {first}"
