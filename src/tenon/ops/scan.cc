@@ -33,8 +33,6 @@ T narrowed(Wide<T> held) {
 }
 
 // 16-bit floats pass through blocks of f32, which vectors convert.
-template <typename T>
-constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 constexpr std::int64_t kBlock = 1024;  // elements
 
 // Along N rows at once: each step waits for the one before it, of its own row only. `held` has the

@@ -15,8 +15,6 @@
 namespace tenon {
 namespace {
 
-template <typename T>
-constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 // Whose conversions are instructions.
 template <typename T>
 constexpr bool kIsPlain = std::is_same_v<T, float> || std::is_same_v<T, double> ||

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 namespace tenon {
 
@@ -79,5 +80,9 @@ struct BFloat16 {
     return value;
   }
 };
+
+// Whether T is one of them.
+template <typename T>
+inline constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 
 }  // namespace tenon

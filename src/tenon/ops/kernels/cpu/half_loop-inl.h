@@ -21,8 +21,6 @@ HWY_BEFORE_NAMESPACE();
 namespace tenon::ops::HWY_NAMESPACE {
 namespace {  // several files have types of one name here
 
-template <typename T>
-inline constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 // Elsewhere the blocks are converted, computed in f32 and converted again.
 inline constexpr bool kHasHalfLoops = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2;
 

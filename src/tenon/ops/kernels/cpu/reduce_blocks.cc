@@ -354,7 +354,7 @@ void extreme_columns(A* accumulators, const T* x, std::int64_t count, std::int64
 template <typename T, typename A>
 void sum_columns(A* accumulators, const T* x, std::int64_t count, std::int64_t rows,
                  std::int64_t row_elements) {
-  constexpr std::int64_t kStretch = std::is_same_v<T, A> ? 64 : kIsWidened<T> ? 32 : 8;
+  constexpr std::int64_t kStretch = std::is_same_v<T, A> ? 64 : kIsHalf<T> ? 32 : 8;
   const hn::ScalableTag<Wide<T>> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const std::int64_t strip = 4 * lanes;
@@ -422,7 +422,7 @@ void columns(void* accumulators, const void* block, std::int64_t count, const do
   if constexpr (kIsExtreme<Op>) return extreme_columns<Op>(a, x, count, rows, row_elements);
   constexpr bool kHasVectors = std::is_floating_point_v<Wide<T>> || sizeof(T) == 8;
   if constexpr (std::is_same_v<Op, Sum> && kHasVectors && !kIsComplex<T>)
-    if (rows > 4 || kIsWidened<T>) return sum_columns(a, x, count, rows, row_elements);
+    if (rows > 4 || kIsHalf<T>) return sum_columns(a, x, count, rows, row_elements);
   for (; shifts == nullptr && r + 4 <= rows; r += 4) {
     const T* x0 = x + r * row_elements;
     const T* x1 = x0 + row_elements;

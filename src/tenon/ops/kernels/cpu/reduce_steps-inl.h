@@ -111,7 +111,7 @@ struct AccumulatorOf {
   using type = T;
 };
 template <typename T>
-  requires std::is_same_v<T, float> || kIsWidened<T>
+  requires std::is_same_v<T, float> || kIsHalf<T>
 struct AccumulatorOf<T> {
   using type = double;
 };

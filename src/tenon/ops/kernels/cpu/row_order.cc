@@ -14,9 +14,6 @@
 namespace tenon::ops::cpu {
 namespace {
 
-template <typename T>
-constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
-
 // The unsigned number of T's bits.
 template <typename T>
 using Bits = std::conditional_t<

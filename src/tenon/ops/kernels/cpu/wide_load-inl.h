@@ -19,9 +19,7 @@ namespace tenon::ops::HWY_NAMESPACE {
 namespace {  // several files have types of one name here
 
 template <typename T>
-inline constexpr bool kIsWidened = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
-template <typename T>
-using Wide = std::conditional_t<kIsWidened<T>, float, T>;
+using Wide = std::conditional_t<kIsHalf<T>, float, T>;
 
 template <class D, class V>
 HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> widened(D d, V bits, const BFloat16*) {
@@ -43,7 +41,7 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> load(D d, const From* from) {
     HWY_ALIGN float wide[hn::MaxLanes(d)];
     std::copy_n(from, hn::Lanes(d), wide);
     return hn::Load(d, wide);
-  } else if constexpr (kIsWidened<From>) {
+  } else if constexpr (kIsHalf<From>) {
     return widened(
         d, hn::LoadU(hn::Rebind<std::uint16_t, D>(), reinterpret_cast<const std::uint16_t*>(from)),
         from);
@@ -60,7 +58,7 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> load_first(D d, const From* from, std::int
   constexpr bool kLoadsParts = HWY_TARGET <= (sizeof(From) < 4 ? HWY_AVX3 : HWY_AVX2);
   const std::int64_t kept =
       std::clamp<std::int64_t>(count, 0, static_cast<std::int64_t>(hn::Lanes(d)));
-  if constexpr (kLoadsParts && kIsWidened<From>) {
+  if constexpr (kLoadsParts && kIsHalf<From>) {
     const hn::Rebind<std::uint16_t, D> bits;
     const auto mask = hn::FirstN(bits, static_cast<std::size_t>(kept));
     return widened(d, hn::MaskedLoad(mask, bits, reinterpret_cast<const std::uint16_t*>(from)),
