@@ -1,7 +1,5 @@
 #include "tenon/memory/front/stream_counters.h"
 
-#include <algorithm>
-
 namespace tenon {
 namespace {
 

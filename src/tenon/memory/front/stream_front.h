@@ -4,7 +4,6 @@
 #include <atomic>
 #include <concepts>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "tenon/memory/host/accounts.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 namespace tenon::host {
 namespace {

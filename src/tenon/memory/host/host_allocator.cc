@@ -1,13 +1,8 @@
 #include "tenon/memory/host/host_allocator.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "tenon/base/align.h"
-#include "tenon/base/byte_size.h"
-#include "tenon/base/check.h"
-#include "tenon/base/error.h"
 #include "tenon/device/host/host_backend.h"
 #include "tenon/memory/host/host_thread.h"
 

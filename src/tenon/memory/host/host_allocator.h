@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "tenon/memory/device_allocator.h"
 #include "tenon/memory/host/accounts.h"

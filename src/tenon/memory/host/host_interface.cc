@@ -1,7 +1,6 @@
 // Idle memory, fork and questions of a host allocator.
 #include <algorithm>
 
-#include "tenon/base/error.h"
 #include "tenon/memory/host/host_allocator.h"
 
 namespace tenon {

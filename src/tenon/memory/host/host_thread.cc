@@ -72,20 +72,14 @@ class HostThread::Forks {
 // The thread's heaps. At the thread's end they are abandoned.
 class HostThread::Heaps {
  public:
-  struct Entry {
-    std::uint64_t allocator_id;
-    std::uint32_t stream_key;
-    host::LocalHeap* heap;
-  };
-
   ~Heaps() {
     ended_ = true;
     last_ = {};
     own_ = {};
     Directory& directory = Directory::instance();
     const std::lock_guard lock(directory.mutex);
-    for (const Entry& entry : entries) {
-      const auto it = directory.allocators.find(entry.allocator_id);
+    for (const host::ThreadHeap& entry : entries) {
+      const auto it = directory.allocators.find(entry.key >> 32);
       if (it != directory.allocators.end()) it->second->heaps_.abandon(*entry.heap);
     }
   }
@@ -94,12 +88,12 @@ class HostThread::Heaps {
   void forget_the_dead() {
     Directory& directory = Directory::instance();
     const std::lock_guard lock(directory.mutex);
-    std::erase_if(entries, [&living = directory.allocators](const Entry& entry) {
-      return !living.contains(entry.allocator_id);
+    std::erase_if(entries, [&living = directory.allocators](const host::ThreadHeap& entry) {
+      return !living.contains(entry.key >> 32);
     });
   }
 
-  std::vector<Entry> entries;
+  std::vector<host::ThreadHeap> entries;
 };
 
 HostThread::Heaps& HostThread::heaps() {
@@ -107,18 +101,16 @@ HostThread::Heaps& HostThread::heaps() {
   return thread_heaps;
 }
 
-void HostThread::remember(std::uint64_t allocator_id, std::uint32_t stream_key,
-                          host::LocalHeap& heap) {
-  last_ = {allocator_id, stream_key, &heap};
-  own_ = {};
-  if (heap.lock.is_owner()) own_ = {key_of(allocator_id, stream_key), &heap};
+void HostThread::remember(const host::ThreadHeap& heap) {
+  last_ = heap;
+  own_ = heap.heap->lock.is_owner() ? heap : host::ThreadHeap();
 }
 
-host::LocalHeap* HostThread::find_slowly(std::uint64_t allocator_id, std::uint32_t stream_key) {
+host::LocalHeap* HostThread::find_slowly(std::uint64_t key) {
   if (ended_) return nullptr;
-  for (const Heaps::Entry& entry : heaps().entries)
-    if (entry.allocator_id == allocator_id && entry.stream_key == stream_key) {
-      remember(allocator_id, stream_key, *entry.heap);
+  for (const host::ThreadHeap& entry : heaps().entries)
+    if (entry.key == key) {
+      remember(entry);
       return entry.heap;
     }
   return nullptr;
@@ -128,8 +120,8 @@ void HostThread::keep_heap(std::uint64_t allocator_id, std::uint32_t stream_key,
                            host::LocalHeap& heap) {
   if (ended_) return;
   heaps().forget_the_dead();
-  heaps().entries.push_back({allocator_id, stream_key, &heap});
-  remember(allocator_id, stream_key, heap);
+  heaps().entries.push_back({key_of(allocator_id, stream_key), &heap});
+  remember(heaps().entries.back());
 }
 
 std::uint64_t HostThread::new_id() {

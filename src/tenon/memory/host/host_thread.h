@@ -11,15 +11,8 @@ class HostAllocator;
 
 namespace host {
 
-// The heap that a thread used last.
-struct LastHeap {
-  std::uint64_t allocator_id = 0;  // 0: none
-  std::uint32_t stream_key = 0;
-  LocalHeap* heap = nullptr;
-};
-
-// The heap that a thread used last and whose lock is biased to it.
-struct OwnHeap {
+// A heap of a thread: the allocator and the stream that it is of.
+struct ThreadHeap {
   std::uint64_t key = 0;  // HostThread::key_of; 0: none
   LocalHeap* heap = nullptr;
 };
@@ -48,15 +41,15 @@ class HostThread {
   }
   // The thread's heap, or null.
   static host::LocalHeap* find_heap(std::uint64_t allocator_id, std::uint32_t stream_key) {
-    if (last_.allocator_id == allocator_id && last_.stream_key == stream_key) [[likely]]
-      return last_.heap;
-    return find_slowly(allocator_id, stream_key);
+    const std::uint64_t key = key_of(allocator_id, stream_key);
+    if (last_.key == key) [[likely]] return last_.heap;
+    return find_slowly(key);
   }
   static void keep_heap(std::uint64_t allocator_id, std::uint32_t stream_key,
                         host::LocalHeap& heap);
   // Any heap of that allocator, as long as it is the one used last; or null.
   static host::LocalHeap* last_heap_in(std::uint64_t allocator_id) {
-    return last_.allocator_id == allocator_id ? last_.heap : nullptr;
+    return last_.key >> 32 == allocator_id ? last_.heap : nullptr;
   }
   // True from the thread's last destructors on: heaps must be abandoned after each use.
   static bool has_ended() { return ended_; }
@@ -73,14 +66,14 @@ class HostThread {
   class Heaps;
   class Forks;
 
-  static void remember(std::uint64_t allocator_id, std::uint32_t stream_key,
-                       host::LocalHeap& heap);
-  static host::LocalHeap* find_slowly(std::uint64_t allocator_id, std::uint32_t stream_key);
+  static void remember(const host::ThreadHeap& heap);
+  static host::LocalHeap* find_slowly(std::uint64_t key);
   static Heaps& heaps();
 
   // Constant initialisation and no destructor: reading them costs no guard.
-  TENON_FAST_THREAD_LOCAL static inline constinit thread_local host::LastHeap last_;
-  TENON_FAST_THREAD_LOCAL static inline constinit thread_local host::OwnHeap own_;
+  // The heap that the thread used last; the same, if its lock is biased to the thread.
+  TENON_FAST_THREAD_LOCAL static inline constinit thread_local host::ThreadHeap last_;
+  TENON_FAST_THREAD_LOCAL static inline constinit thread_local host::ThreadHeap own_;
   static inline constinit thread_local bool ended_ = false;
 };
 

@@ -1,7 +1,6 @@
 // A run of equal small blocks, and the records of its blocks.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 

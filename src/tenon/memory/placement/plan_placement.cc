@@ -1,7 +1,6 @@
 #include "tenon/memory/placement/plan_placement.h"
 
 #include "tenon/base/align.h"
-#include "tenon/base/check.h"
 #include "tenon/base/hash.h"
 #include "tenon/memory/placement/plan_allocator.h"
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <mutex>
 
-#include "tenon/base/align.h"
 #include "tenon/base/error.h"
 
 namespace tenon {

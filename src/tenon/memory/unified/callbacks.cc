@@ -1,6 +1,5 @@
 #include "tenon/memory/unified/callbacks.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "tenon/base/error.h"

@@ -1,7 +1,6 @@
 // Questions, metadata and figures of a unified allocator.
 
 #include <algorithm>
-#include <cstring>
 
 #include "tenon/base/check.h"
 #include "tenon/base/error.h"
