@@ -141,7 +141,10 @@ __attribute__((target(TENON_AVX512))) void convert_avx512(To* to, const From* fr
 
 template <typename To, typename From>
 void convert_dense(To* to, const From* from, std::int64_t count) {
-  if constexpr ((kIsHalf<To> && std::is_same_v<From, float>) ||
+  if constexpr (std::is_same_v<From, bool>) {
+    // GCC has no vectors of bool for most targets; its bytes are 0 and 1.
+    convert_dense(to, reinterpret_cast<const std::uint8_t*>(from), count);
+  } else if constexpr ((kIsHalf<To> && std::is_same_v<From, float>) ||
                 (kIsHalf<From> && std::is_same_v<To, float>)) {
     detail::convert_dense(to, from, count);
   } else if constexpr (kHasVectors<To, From> && (kIsHalf<To> || kIsHalf<From>)) {
