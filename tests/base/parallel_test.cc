@@ -2,6 +2,7 @@
 #include "tenon/base/parallel.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,6 +64,39 @@ bool two_at_once() {
 }
 
 #if !defined(__SANITIZE_THREAD__)  // which lets no child of a process with threads start one
+// Runs a loop that a worker takes part in, if it comes within a second. Whether it came, and may
+// not run on the processor that the caller ran on before and afterwards.
+bool worker_keeps_off() {
+  const std::thread::id caller = std::this_thread::get_id();
+  const int here = ::sched_getcpu();
+  std::atomic<bool> came = false;
+  bool may_run_here = true;
+  parallel_for(0, 2, 1, [&](std::int64_t, std::int64_t) {
+    if (std::this_thread::get_id() == caller) {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+      while (!came && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+      return;
+    }
+    cpu_set_t allowed;
+    if (::sched_getaffinity(0, sizeof(allowed), &allowed) == 0)
+      may_run_here = CPU_ISSET(static_cast<std::size_t>(here), &allowed);
+    came = true;
+  });
+  return came && here == ::sched_getcpu() && !may_run_here;
+}
+
+TEST_F(ParallelTest, AWorkerThatIsWokenMayNotRunWhereTheCallerDoes) {
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < 2)
+    GTEST_SKIP() << "one processor";
+  bool kept_off = false;
+  for (int loop = 0; loop < 100 && !kept_off; ++loop) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // it sleeps by then
+    kept_off = worker_keeps_off();
+  }
+  EXPECT_TRUE(kept_off);
+}
+
 TEST_F(ParallelTest, AForkedChildHasWorkersOfItsOwn) {
   ASSERT_TRUE(two_at_once());
   const pid_t child = ::fork();

@@ -1,8 +1,10 @@
 #include "tenon/base/parallel.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -25,6 +27,8 @@ namespace {
 constexpr int kMostThreads = 4096;
 constexpr std::chrono::microseconds kWakeTime{50};  // what waking a thread takes, or so
 
+constexpr int kPlaced = 8;  // up to so many helpers, one that comes late is felt
+
 thread_local bool inside_loop = false;
 
 int initial_threads() {
@@ -40,34 +44,58 @@ std::atomic<int>& thread_limit() {
   return limit;
 }
 
-// One loop in progress. A thread that is free takes the next piece.
+// One loop in progress. Each thread has a portion, the same in every loop of these bounds, so that
+// it finds what it wrote before in its caches. It takes the pieces of its own, then of the others.
 struct Loop {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
+  struct alignas(64) Portion {
+    std::atomic<std::int64_t> next{0};
+    std::int64_t end = 0;
+  };
+  static constexpr int kMostPortions = 16;  // further threads share them
+
+  Loop(std::int64_t begin, std::int64_t end, std::int64_t grain, int threads)
+      : portion_count(std::min(threads, kMostPortions)) {
+    const std::int64_t grains = (end - begin + grain - 1) / grain;
+    // Four pieces for each thread even out cores of different speed.
+    piece = std::max<std::int64_t>(1, grains / (4 * threads)) * grain;
+    for (int i = 0; i < portion_count; ++i) {
+      portions[i].next.store(begin + grains * i / portion_count * grain, std::memory_order_relaxed);
+      portions[i].end = std::min(end, begin + grains * (i + 1) / portion_count * grain);
+    }
+  }
+
+  void work(int thread) {
+    inside_loop = true;
+    void* const own = std::exchange(detail::shared_with_workers(), shared);
+    for (int i = 0; i < portion_count; ++i) work_on(portions[(thread + i) % portion_count]);
+    detail::shared_with_workers() = own;
+    inside_loop = false;
+  }
+
   std::int64_t piece = 0;
   detail::LoopBody body = nullptr;
   void* context = nullptr;
   void* shared = nullptr;
-  std::atomic<std::int64_t> next{0};
   std::exception_ptr failure;
-  std::once_flag failed;
 
-  void work() {
-    inside_loop = true;
-    void* const own = std::exchange(detail::shared_with_workers(), shared);
+ private:
+  void work_on(Portion& portion) {
     for (;;) {
-      const std::int64_t from = next.fetch_add(piece, std::memory_order_relaxed);
-      if (from >= end) break;
+      const std::int64_t from = portion.next.fetch_add(piece, std::memory_order_relaxed);
+      if (from >= portion.end) return;
       try {
-        body(context, from, std::min(from + piece, end));
+        body(context, from, std::min(from + piece, portion.end));
       } catch (...) {
         std::call_once(failed, [&] { failure = std::current_exception(); });
-        next.store(end, std::memory_order_relaxed);
+        for (int i = 0; i < portion_count; ++i)
+          portions[i].next.store(portions[i].end, std::memory_order_relaxed);
       }
     }
-    detail::shared_with_workers() = own;
-    inside_loop = false;
   }
+
+  int portion_count;
+  Portion portions[kMostPortions];
+  std::once_flag failed;
 };
 
 // Looks whether ready() has come true, for as long as waking a thread takes: so to look first and
@@ -95,21 +123,15 @@ class Workers {
     bool asleep = false;
     {
       const std::lock_guard lock(mutex_);
-      while (static_cast<int>(count_) < helpers) {
-        try {
-          std::thread([this] { serve(); }).detach();
-        } catch (const std::system_error&) {  // no more threads: those that there are do the work
-          break;
-        }
-        ++count_;
-      }
+      add_threads(helpers);
       loop_ = &loop;
       wanted_ = helpers;
       generation_.fetch_add(1, std::memory_order_release);
       asleep = asleep_ != 0;
+      if (asleep) keep_off_this_processor();
     }
     if (asleep) wake_.notify_all();
-    loop.work();
+    loop.work(0);
     std::unique_lock lock(mutex_);
     loop_ = nullptr;  // who has not come by now need not come
     if (active_ == 0) return true;
@@ -121,7 +143,39 @@ class Workers {
   }
 
  private:
-  void serve() {
+  void add_threads(int wanted) {
+    while (count_ < wanted) {
+      try {
+        std::thread thread([this, number = count_ + 1] { serve(number); });
+        if (count_ < kPlaced) placed_[static_cast<std::size_t>(count_)] = thread.native_handle();
+        thread.detach();
+      } catch (const std::system_error&) {  // no more threads: those that there are do the work
+        return;
+      }
+      ++count_;
+      kept_off_ = -1;
+    }
+  }
+
+  // Linux may queue a thread behind the one that wakes it while another processor sleeps: in
+  // virtual machines often, since a sleeping processor does not count as idle there. It would come
+  // when the loop is over. So the threads may run wherever the caller may, but not where it is.
+  void keep_off_this_processor() {
+    const int here = ::sched_getcpu();
+    const pthread_t caller = ::pthread_self();
+    if (here < 0 || here >= CPU_SETSIZE || count_ > kPlaced) return;
+    if (here == kept_off_ && ::pthread_equal(caller, kept_off_by_) != 0) return;
+    kept_off_ = here;
+    kept_off_by_ = caller;
+    cpu_set_t allowed;
+    if (::pthread_getaffinity_np(caller, sizeof(allowed), &allowed) != 0) return;
+    CPU_CLR(static_cast<std::size_t>(here), &allowed);
+    if (CPU_COUNT(&allowed) == 0) return;
+    for (int i = 0; i < count_; ++i)
+      ::pthread_setaffinity_np(placed_[static_cast<std::size_t>(i)], sizeof(allowed), &allowed);
+  }
+
+  void serve(int number) {
     std::uint64_t seen = 0;
     for (;;) {
       look_for([&] { return generation_.load(std::memory_order_relaxed) != seen; });
@@ -135,7 +189,7 @@ class Workers {
       ++active_;
       Loop* loop = loop_;
       lock.unlock();
-      loop->work();
+      loop->work(number);
       lock.lock();
       if (--active_ == 0) done_.notify_one();
     }
@@ -154,6 +208,9 @@ class Workers {
   Loop* loop_ = nullptr;
   std::atomic<std::uint64_t> generation_{0};  // of loop_
   int count_ = 0;
+  std::array<pthread_t, kPlaced> placed_{};
+  int kept_off_ = -1;  // the processor that they may not run on, and whose it is; -1: none
+  pthread_t kept_off_by_{};
   int asleep_ = 0;
   int wanted_ = 0;
   std::atomic<int> active_{0};
@@ -180,14 +237,10 @@ void detail::run_parallel(std::int64_t begin, std::int64_t end, std::int64_t gra
   const std::int64_t grains = (end - begin + grain - 1) / grain;
   const auto threads = static_cast<int>(std::min<std::int64_t>(num_threads(), grains));
   if (threads <= 1 || inside_loop) return body(context, begin, end);
-  Loop loop;
-  loop.end = end;
+  Loop loop(begin, end, grain, threads);
   loop.body = body;
   loop.context = context;
   loop.shared = shared_with_workers();
-  // Four pieces for each thread even out cores of different speed.
-  loop.piece = std::max<std::int64_t>(1, grains / (4 * threads)) * grain;
-  loop.next.store(begin, std::memory_order_relaxed);
   if (!Workers::instance().try_run(loop, threads - 1)) return body(context, begin, end);
   if (loop.failure) std::rethrow_exception(loop.failure);
 }

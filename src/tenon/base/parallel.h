@@ -29,7 +29,8 @@ void*& shared_with_workers();
 // the calling thread. The first exception that a body throws is thrown here once all are done.
 // Bodies must not wait for each other. Cost: a microsecond where the last loop ended less than 50
 // microseconds ago, since its workers still look for work; else that of waking them, some ten
-// microseconds. So a grain should be worth more.
+// microseconds, or forty where a virtual machine's processor sleeps. So a grain should be worth
+// more. Up to eight workers are kept off the processor that the caller was on when it woke them.
 template <typename Body>
 void parallel_for(std::int64_t begin, std::int64_t end, std::int64_t grain, Body&& body) {
   if (end <= begin) return;

@@ -146,7 +146,8 @@ bool run_dense(const ElementwisePlan& plan, const Tensor& out, const Tensor* con
   }
   data[0] = static_cast<char*>(out.data_ptr());
   items[0] = out.item_size();
-  parallel_for(0, out.numel(), StridedLoop::kGrain, [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t numel = out.numel(), grain = StridedLoop::grain_of(numel);
+  parallel_for(0, numel, grain, [&](std::int64_t begin, std::int64_t end) {
     const void* in[kMaxInputs] = {};
     for (std::size_t i = 0; i < plan.input_count; ++i)
       in[i] = data[i + 1] + static_cast<std::size_t>(begin) * items[i + 1];

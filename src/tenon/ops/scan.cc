@@ -90,11 +90,21 @@ void run_rows(T* out, const T* from, std::int64_t rows, std::int64_t length, Ste
       }
       return;
     }
-  constexpr int kTogether = 4;
   std::int64_t row = 0;
-  for (; row + kTogether <= rows; row += kTogether)
-    run_some_rows<kTogether>(out + row * length, from + row * length, length, step);
-  for (; row < rows; ++row) run_some_rows<1>(out + row * length, from + row * length, length, step);
+  const auto take = [&]<int N>() {
+    for (; row + N <= rows; row += N)
+      run_some_rows<N>(out + row * length, from + row * length, length, step);
+  };
+  take.template operator()<4>();
+  take.template operator()<2>();
+  take.template operator()<1>();
+}
+
+// How many rows a thread takes at a time: as many as go side by side, if that leaves enough.
+std::int64_t row_grain(std::int64_t rows, std::int64_t length) {
+  const std::int64_t together = rows >= 8 ? 4 : rows >= 4 ? 2 : 1;
+  const std::int64_t worth = std::max<std::int64_t>(1, 16384 / length);
+  return (worth + together - 1) / together * together;
 }
 
 // Rows of `count` columns go into the sums down them one after the other. The results may be the
@@ -184,7 +194,7 @@ Tensor running(const char* what, vulkan::Rows kind, const Tensor& a, std::int64_
       return lines.for_each(sizeof(T), [&](std::int64_t first, std::int64_t count) {
         run_columns(target + first, from + first, lines, count, step);
       });
-    const std::int64_t grain = std::max<std::int64_t>(1, 16384 / lines.length);
+    const std::int64_t grain = row_grain(lines.outer, lines.length);
     parallel_for(0, lines.outer, grain, [&](std::int64_t row, std::int64_t end) {
       run_rows(target + row * lines.length, from + row * lines.length, end - row, lines.length,
                step);

@@ -56,13 +56,19 @@ class StridedLoop {
   // All elements, large loops on several threads. Each element is computed once, by itself, so
   // the result does not depend on how the walk is cut.
   template <typename Row>
-  void run_parallel(Row&& row, std::int64_t grain = kGrain) const {
+  void run_parallel(Row&& row) const {
+    run_parallel(row, grain_of(numel_));
+  }
+  template <typename Row>
+  void run_parallel(Row&& row, std::int64_t grain) const {
     if (numel_ == 0) return;
     parallel_for(0, numel_, grain,
                  [&](std::int64_t begin, std::int64_t end) { run(begin, end, row); });
   }
 
+  // So many elements are worth a second thread; more are cut finer, so that all end together.
   static constexpr std::int64_t kGrain = 32768;
+  static std::int64_t grain_of(std::int64_t numel) { return numel <= kGrain ? kGrain : kGrain / 4; }
 
  private:
   using Strides = std::array<std::int64_t, kMaxLoopOperands>;
