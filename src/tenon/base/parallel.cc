@@ -128,7 +128,7 @@ class Workers {
       wanted_ = helpers;
       generation_.fetch_add(1, std::memory_order_release);
       asleep = asleep_ != 0;
-      if (asleep) keep_off_this_processor();
+      keep_off_this_processor();
     }
     if (asleep) wake_.notify_all();
     loop.work(0);

@@ -134,9 +134,15 @@ class GatherLoop {
   // Kept elements lie side by side: each strip of them is gathered row by row.
   void run_columns() {
     const Dim across = kept_.back();
-    strip_ = in_place(across.stride) ? 2 * kLineBlock : kLineBlock;
-    const std::int64_t strips = (across.size + strip_ - 1) / strip_;
     const std::int64_t outer = kept_count_ / across.size;
+    strip_ = in_place(across.stride) ? 2 * kLineBlock : kLineBlock;
+    // Narrower ones, two for each thread, where they go in as they are: no result depends on it.
+    constexpr std::int64_t kNarrowest = 64;
+    const std::int64_t wanted = num_threads() == 1 ? 1 : 2 * num_threads() / outer;
+    if (wanted > 1 && in_place(across.stride) && reduced_.back().stride % item_ == 0)
+      strip_ = std::clamp((across.size / wanted + kNarrowest - 1) / kNarrowest * kNarrowest,
+                          kNarrowest, strip_);
+    const std::int64_t strips = (across.size + strip_ - 1) / strip_;
     const std::int64_t work =
         std::max<std::int64_t>(1, reduced_count_ * std::min(strip_, across.size));
     parallel_for(0, outer * strips, std::max<std::int64_t>(1, kPiece / work),

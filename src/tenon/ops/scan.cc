@@ -54,7 +54,7 @@ void scan_rows(T* out, const T* from, std::int64_t row_elements, std::int64_t le
 template <int N, typename T, typename Step>
 void run_long_rows(T* out, const T* from, std::int64_t length, Step& step) {
   constexpr std::int64_t kPiece = kBlock / N;
-  Wide<T> held[N];
+  Wide<T> held[N] = {};
   alignas(64) float block[kBlock];
   for (std::int64_t at = 0; at < length; at += kPiece) {
     const std::int64_t some = std::min(kPiece, length - at);
@@ -71,7 +71,7 @@ void run_some_rows(T* out, const T* from, std::int64_t length, Step& step) {
   if constexpr (kIsHalf<T>) {
     run_long_rows<N>(out, from, length, step);
   } else {
-    Wide<T> held[N];
+    Wide<T> held[N] = {};
     scan_rows<N>(out, from, length, length, held, true, step);
   }
 }

@@ -117,13 +117,26 @@ class LineWork {
       char* const wide = rooms.take();
       // Rows without a gap between them are one.
       const std::int64_t rows = count == inner ? 1 : length, row = length / rows * count;
-      for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t r = 0; r < rows; ++r) {
+        fetch<0>(in + (r + kAhead) * inner * item_, row);
         widen(wide + r * row * compute_item_, in + r * inner * item_, row);
+      }
       function_.columns(wide, wide, length, count, count);
-      for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t r = 0; r < rows; ++r) {
+        fetch<1>(out + (r + kAhead) * inner * item_, row);
         narrow(out + r * inner * item_, wide + r * row * compute_item_, row);
+      }
       rooms.give(wide);
     });
+  }
+
+  // Part of a row that will be read, or written: rows may be pages apart, which processors do not
+  // fetch ahead by themselves.
+  static constexpr std::int64_t kAhead = 16;
+  template <int kWrite>
+  void fetch(const char* row, std::int64_t count) const {
+    for (std::int64_t at = 0; at < std::min<std::int64_t>(count * item_, 512); at += 64)
+      __builtin_prefetch(row + at, kWrite);
   }
 
   void widen(char* to, const char* from, std::int64_t count) const {

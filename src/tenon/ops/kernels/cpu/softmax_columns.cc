@@ -36,6 +36,17 @@ constexpr std::int64_t padded(std::int64_t count) {
   return (count + kMostLanes - 1) / kMostLanes * kMostLanes;
 }
 
+// Rows that will be read or written next. They may be pages apart, which processors do not fetch
+// ahead by themselves.
+template <int kWrite, typename T>
+void fetch_rows(const T* rows, std::int64_t stride, std::int64_t count) {
+  constexpr std::int64_t kLine = 64 / sizeof(T);
+  if (stride < 2 * count) return;
+  for (std::int64_t r = 0; r < kRowsTogether; ++r)
+    for (std::int64_t c = 0; c < count; c += kLine)
+      __builtin_prefetch(rows + r * stride + c, kWrite);
+}
+
 // A strip of columns and what is gathered down each.
 template <typename T>
 struct Strip {
@@ -50,6 +61,7 @@ struct Strip {
       const std::int64_t stop = std::min(length, row + kRowsAtOnce);
       for (; row < stop; row += kRowsTogether) {
         const std::int64_t last = std::min(stop, row + kRowsTogether);
+        if constexpr (kWritten) fetch_rows<1>(out + last * stride, stride, count);
         each_vector<T>(count, [&](auto d, std::int64_t c, std::int64_t n) HWY_ATTR {
           const auto shift = hn::Load(d, largest + c);
           auto sum = hn::Load(d, partial + c);
@@ -97,6 +109,7 @@ struct Strip {
     std::fill_n(largest, padded<T>(count), -std::numeric_limits<T>::infinity());
     for (std::int64_t row = 0; row < length; row += kRowsTogether) {
       const std::int64_t last = std::min(length, row + kRowsTogether);
+      fetch_rows<0>(in + last * stride, stride, count);
       each_vector<T>(count, [&](auto d, std::int64_t c, std::int64_t n) HWY_ATTR {
         auto best = hn::Load(d, largest + c);
         for (std::int64_t r = row; r < last; ++r) {
