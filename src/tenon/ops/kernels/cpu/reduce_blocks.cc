@@ -148,7 +148,8 @@ bool extreme_of_numbers(T& found, const T* x, std::int64_t count, std::int64_t r
   const hn::ScalableTag<T> d;
   const auto start = hn::Set(d, Op::template start<T>());
   FourVectors<hn::Vec<decltype(d)>> best{start, start, start, start};
-  auto sum = hn::Zero(d);
+  const auto zero = hn::Zero(d);
+  FourVectors<hn::Vec<decltype(d)>> sum{zero, zero, zero, zero};
   found = Op::template start<T>();
   T rest = 0;
   for (std::int64_t r = 0; r < rows; ++r, x += row_elements)
@@ -156,7 +157,7 @@ bool extreme_of_numbers(T& found, const T* x, std::int64_t count, std::int64_t r
         x, count,
         [&](auto n, auto v) {
           best.at(n) = Op::of_vectors(best.at(n), v);
-          if constexpr (std::is_floating_point_v<T>) sum = hn::Add(sum, v);
+          if constexpr (std::is_floating_point_v<T>) sum.at(n) = hn::Add(sum.at(n), v);
         },
         [&](T element) {
           found = Op::of_numbers(found, element);
@@ -168,7 +169,8 @@ bool extreme_of_numbers(T& found, const T* x, std::int64_t count, std::int64_t r
   hn::Store(all, d, lanes);
   for (std::size_t l = 0; l < hn::Lanes(d); ++l) found = Op::of_numbers(found, lanes[l]);
   if constexpr (std::is_floating_point_v<T>) {
-    rest += hn::GetLane(hn::SumOfLanes(d, sum));
+    const auto every = hn::Add(hn::Add(sum.v0, sum.v1), hn::Add(sum.v2, sum.v3));
+    rest += hn::GetLane(hn::SumOfLanes(d, every));
     return rest == rest;
   }
   return true;
