@@ -23,6 +23,13 @@ void*& shared_with_workers();
 
 }  // namespace detail
 
+// The grain for `count` elements that do not depend on each other, `worth` of which are worth a
+// second thread. More than those are cut finer, so that all threads end together.
+constexpr std::int64_t even_grain(std::int64_t count, std::int64_t worth) {
+  if (worth <= 1) return 1;
+  return count <= worth ? worth : (worth + 3) / 4;
+}
+
 // Calls body(from, to) on pieces that together cover [begin, end) once each. Every piece except the
 // last has a multiple of `grain` elements. So work that is split by grains does the same arithmetic
 // on every number of threads. Up to one grain, and inside another parallel loop, the body runs on

@@ -146,7 +146,7 @@ bool run_dense(const ElementwisePlan& plan, const Tensor& out, const Tensor* con
   }
   data[0] = static_cast<char*>(out.data_ptr());
   items[0] = out.item_size();
-  const std::int64_t numel = out.numel(), grain = StridedLoop::grain_of(numel);
+  const std::int64_t numel = out.numel(), grain = even_grain(numel, StridedLoop::kGrain);
   parallel_for(0, numel, grain, [&](std::int64_t begin, std::int64_t end) {
     const void* in[kMaxInputs] = {};
     for (std::size_t i = 0; i < plan.input_count; ++i)

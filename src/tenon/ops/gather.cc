@@ -136,10 +136,12 @@ class GatherLoop {
     const Dim across = kept_.back();
     const std::int64_t outer = kept_count_ / across.size;
     strip_ = in_place(across.stride) ? 2 * kLineBlock : kLineBlock;
-    // Narrower ones, two for each thread, where they go in as they are: no result depends on it.
-    constexpr std::int64_t kNarrowest = 64;
+    // Narrower ones, two for each thread, where they go in as they are. No result depends on it:
+    // few dense columns, which would be gathered in another order, stay together.
+    constexpr std::int64_t kNarrowest = 64, kFew = 256;
     const std::int64_t wanted = num_threads() == 1 ? 1 : 2 * num_threads() / outer;
-    if (wanted > 1 && in_place(across.stride) && reduced_.back().stride % item_ == 0)
+    if (wanted > 1 && across.size > kFew && in_place(across.stride) &&
+        reduced_.back().stride % item_ == 0)
       strip_ = std::clamp((across.size / wanted + kNarrowest - 1) / kNarrowest * kNarrowest,
                           kNarrowest, strip_);
     const std::int64_t strips = (across.size + strip_ - 1) / strip_;

@@ -62,7 +62,7 @@ Tensor normalize_narrow_rows(const Tensor& a, std::int64_t length, const Tensor&
   const std::int64_t wide[2] = {sizeof(float), item}, narrow[2] = {item, sizeof(float)};
   const auto room_bytes = together * length * static_cast<std::int64_t>(sizeof(float));
   cpu::Workspaces rooms(static_cast<std::size_t>(2 * room_bytes), rows);
-  parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / length),
+  parallel_for(0, rows, even_grain(rows, 16384 / length),
                [&](std::int64_t begin, std::int64_t end) {
                  char* const room = rooms.take();
                  for (std::int64_t i = begin; i < end; i += together) {

@@ -61,7 +61,7 @@ Tensor moments_of_rows(const Tensor& a, std::int64_t length) {
   auto* from = static_cast<char*>(const_cast<void*>(a.const_data_ptr()));
   cpu::Workspaces rooms(
       is_narrow ? static_cast<std::size_t>(together * length * wide_item) : 0, rows);
-  parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / length),
+  parallel_for(0, rows, even_grain(rows, 16384 / length),
                [&](std::int64_t begin, std::int64_t end) {
                  char* const room = rooms.take();
                  for (std::int64_t first = begin; first < end; first += together) {
@@ -112,7 +112,7 @@ Tensor scale_planes(const Tensor& a, std::span<const PlaneNumbers> numbers) {
         store(written, narrow, last - at);
       }
   };
-  parallel_for(0, planes, std::max<std::int64_t>(1, 16384 / length),
+  parallel_for(0, planes, even_grain(planes, 16384 / length),
                [&](std::int64_t begin, std::int64_t end) {
                  if (a.dtype() != compute) return narrow_planes(begin, end);
                  for (std::int64_t i = begin; i < end; ++i) {

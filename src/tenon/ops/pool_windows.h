@@ -117,7 +117,10 @@ void for_each_channel_window(IntList planes, IntList places, const Windows& wind
                              bool are_written, Body&& body) {
   const std::int64_t channels = planes[1], height = places[2], width = places[3];
   const std::int64_t pitch = planes[3] * channels, rows = are_written ? height : 1;
-  const std::int64_t grain = 16384 / std::max<std::int64_t>(1, rows * width * channels);
+  // What is read for a row of places, or written.
+  const std::int64_t row_work =
+      channels * std::max(width, planes[2] * planes[3] / std::max<std::int64_t>(1, height));
+  const std::int64_t grain = 16384 / std::max<std::int64_t>(1, rows * row_work);
   parallel_for(0, places[0] * height / std::max<std::int64_t>(1, rows),
                std::max<std::int64_t>(1, grain), [&](std::int64_t begin, std::int64_t end) {
                  for (std::int64_t row = begin * rows; row < end * rows; ++row) {

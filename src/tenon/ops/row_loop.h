@@ -29,7 +29,7 @@ class RowView {
     if (rows_.is_meta() || rows_.numel() == 0) return;
     const auto* data = static_cast<const char*>(rows_.const_data_ptr());
     const auto bytes = static_cast<std::int64_t>(rows_.item_size()) * length();
-    parallel_for(0, count(), std::max<std::int64_t>(1, 16384 / length()),
+    parallel_for(0, count(), even_grain(count(), 16384 / length()),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t i = begin; i < end; ++i) body(i, data + i * bytes);
                  });

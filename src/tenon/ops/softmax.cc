@@ -67,7 +67,7 @@ class LineWork {
         static_cast<std::size_t>((is_wide() ? 0 : 2 * batch * length * compute_item_) +
                                  (are_short() ? kTurned * length * compute_item_ : 0));
     cpu::Workspaces rooms(room_bytes, batches);
-    parallel_for(0, batches, std::max<std::int64_t>(1, 16384 / (batch * length)),
+    parallel_for(0, batches, even_grain(batches, 16384 / (batch * length)),
                  [&](std::int64_t begin, std::int64_t end) {
                    char* const room = rooms.take();
                    for (std::int64_t i = begin; i < end; ++i)
@@ -213,7 +213,7 @@ template <typename T>
 void log_sums_of_short_rows(T* out, const T* in, std::int64_t rows, std::int64_t length) {
   const cpu::ColumnFunctions columns = cpu::column_functions(dtype_of<T>());
   const std::int64_t batches = (rows + kRowsTogether - 1) / kRowsTogether;
-  const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (kRowsTogether * length));
+  const std::int64_t grain = even_grain(batches, 16384 / (kRowsTogether * length));
   parallel_for(0, batches, grain, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) T turned[kShortest * kRowsTogether];
     for (std::int64_t i = begin; i < end; ++i) {

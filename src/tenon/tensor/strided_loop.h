@@ -57,7 +57,7 @@ class StridedLoop {
   // the result does not depend on how the walk is cut.
   template <typename Row>
   void run_parallel(Row&& row) const {
-    run_parallel(row, grain_of(numel_));
+    run_parallel(row, even_grain(numel_, kGrain));
   }
   template <typename Row>
   void run_parallel(Row&& row, std::int64_t grain) const {
@@ -66,9 +66,7 @@ class StridedLoop {
                  [&](std::int64_t begin, std::int64_t end) { run(begin, end, row); });
   }
 
-  // So many elements are worth a second thread; more are cut finer, so that all end together.
-  static constexpr std::int64_t kGrain = 32768;
-  static std::int64_t grain_of(std::int64_t numel) { return numel <= kGrain ? kGrain : kGrain / 4; }
+  static constexpr std::int64_t kGrain = 32768;  // elements that are worth a second thread
 
  private:
   using Strides = std::array<std::int64_t, kMaxLoopOperands>;
