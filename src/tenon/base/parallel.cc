@@ -26,8 +26,7 @@ namespace {
 
 constexpr int kMostThreads = 4096;
 constexpr std::chrono::microseconds kWakeTime{50};  // what waking a thread takes, or so
-
-constexpr int kPlaced = 8;  // up to so many helpers, one that comes late is felt
+constexpr int kPlaced = 8;  // workers that are kept off: of more, a late one is hardly felt
 
 thread_local bool inside_loop = false;
 
@@ -163,7 +162,7 @@ class Workers {
   void keep_off_this_processor() {
     const int here = ::sched_getcpu();
     const pthread_t caller = ::pthread_self();
-    if (here < 0 || here >= CPU_SETSIZE || count_ > kPlaced) return;
+    if (here < 0 || here >= CPU_SETSIZE) return;
     if (here == kept_off_ && ::pthread_equal(caller, kept_off_by_) != 0) return;
     kept_off_ = here;
     kept_off_by_ = caller;
@@ -171,7 +170,7 @@ class Workers {
     if (::pthread_getaffinity_np(caller, sizeof(allowed), &allowed) != 0) return;
     CPU_CLR(static_cast<std::size_t>(here), &allowed);
     if (CPU_COUNT(&allowed) == 0) return;
-    for (int i = 0; i < count_; ++i)
+    for (int i = 0; i < std::min(count_, kPlaced); ++i)
       ::pthread_setaffinity_np(placed_[static_cast<std::size_t>(i)], sizeof(allowed), &allowed);
   }
 
@@ -209,7 +208,7 @@ class Workers {
   std::atomic<std::uint64_t> generation_{0};  // of loop_
   int count_ = 0;
   std::array<pthread_t, kPlaced> placed_{};
-  int kept_off_ = -1;  // the processor that they may not run on, and whose it is; -1: none
+  int kept_off_ = -1;  // the processor that those may not run on, and whose it is; -1: none
   pthread_t kept_off_by_{};
   int asleep_ = 0;
   int wanted_ = 0;
