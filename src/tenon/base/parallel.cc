@@ -137,6 +137,7 @@ class Workers {
     lock.unlock();
     look_for([&] { return active_.load(std::memory_order_relaxed) == 0; });
     lock.lock();
+    if (active_ != 0) let_run_here();
     done_.wait(lock, [&] { return active_ == 0; });
     return true;
   }
@@ -166,9 +167,18 @@ class Workers {
     if (here == kept_off_ && ::pthread_equal(caller, kept_off_by_) != 0) return;
     kept_off_ = here;
     kept_off_by_ = caller;
+    place([here](cpu_set_t& allowed) { CPU_CLR(static_cast<std::size_t>(here), &allowed); });
+  }
+  // The caller is about to sleep.
+  void let_run_here() {
+    kept_off_ = -1;
+    place([](cpu_set_t&) {});
+  }
+  template <typename Change>
+  void place(Change&& change) {
     cpu_set_t allowed;
-    if (::pthread_getaffinity_np(caller, sizeof(allowed), &allowed) != 0) return;
-    CPU_CLR(static_cast<std::size_t>(here), &allowed);
+    if (::pthread_getaffinity_np(::pthread_self(), sizeof(allowed), &allowed) != 0) return;
+    change(allowed);
     if (CPU_COUNT(&allowed) == 0) return;
     for (int i = 0; i < std::min(count_, kPlaced); ++i)
       ::pthread_setaffinity_np(placed_[static_cast<std::size_t>(i)], sizeof(allowed), &allowed);
