@@ -64,6 +64,8 @@ PROGRAMS = {
     "host_pairs": ("pairs of calls on the host: one size, two in turn, nested, as recorded",
                    "{}/bench/bench_host_pairs", HOST),
     "two_threads": ("two threads on two streams beside one", "{}/bench/bench_two_threads", []),
+    "bias": ("ns an event of one thread while another polls stats(), and after",
+             "{}/bench/bench_bias", []),
     "parallel": ("parallel loops beside OpenMP", "{}/bench/bench_parallel", []),
     "pool": ("a memory pool beside its driver and a cached allocator",
              "{}/bench/bench_pool_seed", []),

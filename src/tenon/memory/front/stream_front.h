@@ -65,7 +65,8 @@ class FrontHeap : public StreamHeap {
 // Thread safety: as DeviceAllocator. Threads on streams of their own share no lock but for growth,
 // which has a mutex of its own, so a thread that waits for the driver stops no other that finds
 // room. A question about all streams waits for the growth under way, and at most one more. A free
-// by DataPtr looks nothing up, allocates nothing and throws nothing.
+// by DataPtr looks nothing up, allocates nothing and throws nothing. (An event of memory that goes
+// back to the driver takes some where there are observers; they miss it if there is none.)
 class StreamFront : public DeviceAllocator, private Observer {
  public:
   [[gnu::cold]] ~StreamFront() override;
