@@ -1,4 +1,4 @@
-// What is computed by stretches: argmax, losses and additions of rows longer than one.
+// What is computed by stretches: argmax, norms, losses and additions of rows longer than one.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -45,6 +45,18 @@ TEST(LongRowsTest, ArgmaxIsTheFirstOfEqualOnesAndOfNaN) {
   EXPECT_EQ(largest_of(lowest), 0);
   fill_(lowest.narrow(0, 2900, 1), -1e30);
   EXPECT_EQ(largest_of(lowest), 2900);
+}
+
+// All of the variance is the first element's, so its result is the root of the others' number.
+TEST(LongRowsTest, LayerNormLosesNoDigitsToADistantFirstElement) {
+  for (const std::int64_t length : {9, 1 << 16, (1 << 16) + 1, 1 << 22}) {
+    Tensor row = zeros({1, length});
+    fill_(row.narrow(1, 0, 1), 3.1e15);
+    const Tensor y = ops::layer_norm(row, {length});
+    const double wanted = std::sqrt(static_cast<double>(length - 1));
+    EXPECT_NEAR(y.narrow(1, 0, 1).item<float>(), wanted, 2e-7 * wanted) << length;
+    EXPECT_NEAR(y.narrow(1, 1, 1).item<float>(), -1 / wanted, 2e-7 / wanted) << length;
+  }
 }
 
 TEST(LongRowsTest, SumsOfLossesAreThoseOfTheSingleLosses) {
