@@ -1,5 +1,5 @@
 // What polling costs: ns per event of one thread before, while and after another thread asks for
-// stats().
+// stats(); afterwards beside an allocator that nobody asks.
 #include <fmt/format.h>
 #include <time.h>
 
@@ -110,12 +110,19 @@ bool measure(const std::string& policy, Backend& backend) {
   double under_fire = 0;
   for (; !done; ++passes) under_fire += work.measure();
   often.join();
-  double after = 1e300;  // as often as before
-  for (int round = 0; round < kRounds; ++round) after = std::min(after, work.measure());
-  const bool kept = after <= kMostAfter * before && meanwhile <= kMostMeanwhile * before;
-  fmt::print("{:<12} {:>8.1f} {:>10.1f} {:>6.2f} {:>8.0f} {:>12.1f} {:>8.1f} {:>6.2f}{}\n", policy,
-             before, meanwhile, meanwhile / before, polls_per_s,
-             passes == 0 ? 0 : under_fire / passes, after, after / before,
+  const auto other = make_policy(policy, backend);
+  Work calm(*other);
+  calm.measure();
+  double after = 1e300;
+  double unpolled = 1e300;
+  for (int round = 0; round < kRounds; ++round) {  // in turn, as above
+    after = std::min(after, work.measure());
+    unpolled = std::min(unpolled, calm.measure());
+  }
+  const bool kept = after <= kMostAfter * unpolled && meanwhile <= kMostMeanwhile * before;
+  fmt::print("{:<12} {:>8.1f} {:>10.1f} {:>6.2f} {:>8.0f} {:>12.1f} {:>8.1f} {:>9.1f} {:>6.2f}"
+             "{}\n", policy, before, meanwhile, meanwhile / before, polls_per_s,
+             passes == 0 ? 0 : under_fire / passes, after, unpolled, after / unpolled,
              kept ? "" : "  (MISSED)");
   return kept;
 }
@@ -123,8 +130,8 @@ bool measure(const std::string& policy, Backend& backend) {
 int run() {
   fmt::print("ns per event of the thread's own time, the fastest of {} passes of {} events; "
              "another thread calls stats()\n\n", kPasses, kEvents);
-  fmt::print("{:<12} {:>8} {:>10} {:>6} {:>8} {:>12} {:>8} {:>6}\n", "policy", "before",
-             "1000 /s", "ratio", "reached", "as it can", "after", "ratio");
+  fmt::print("{:<12} {:>8} {:>10} {:>6} {:>8} {:>12} {:>8} {:>9} {:>6}\n", "policy", "before",
+             "1000 /s", "ratio", "reached", "as it can", "after", "unpolled", "ratio");
   SimBackend sim;
   HostBackend host;
   bool kept = true;
@@ -133,7 +140,8 @@ int run() {
     kept = measure(policy, sim) && kept;
   kept = measure("host", host) && kept;
   fmt::print("\nat 1000 calls a second an event is to cost at most {:.2f} x, and after {} calls "
-             "{:.2f} x{}\n", kMostMeanwhile, kPolls, kMostAfter, kept ? "" : " (MISSED)");
+             "{:.2f} x an unpolled one's{}\n", kMostMeanwhile, kPolls, kMostAfter,
+             kept ? "" : " (MISSED)");
   return kept ? 0 : 1;
 }
 
