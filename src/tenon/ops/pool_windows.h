@@ -120,9 +120,9 @@ void for_each_channel_window(IntList planes, IntList places, const Windows& wind
   // What is read for a row of places, or written.
   const std::int64_t row_work =
       channels * std::max(width, planes[2] * planes[3] / std::max<std::int64_t>(1, height));
-  const std::int64_t grain = 16384 / std::max<std::int64_t>(1, rows * row_work);
-  parallel_for(0, places[0] * height / std::max<std::int64_t>(1, rows),
-               std::max<std::int64_t>(1, grain), [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t tasks = places[0] * height / std::max<std::int64_t>(1, rows);
+  parallel_for(0, tasks, even_grain(tasks, 16384 / std::max<std::int64_t>(1, rows * row_work)),
+               [&](std::int64_t begin, std::int64_t end) {
                  for (std::int64_t row = begin * rows; row < end * rows; ++row) {
                    const PoolSpan y = windows(row % height, planes[2], true);
                    const std::int64_t first = row / height * planes[2] + y.begin;

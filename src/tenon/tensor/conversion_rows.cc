@@ -142,7 +142,7 @@ __attribute__((target(TENON_AVX512))) void convert_avx512(To* to, const From* fr
 template <typename To, typename From>
 void convert_dense(To* to, const From* from, std::int64_t count) {
   if constexpr (std::is_same_v<From, bool>) {
-    // GCC has no vectors of bool for most targets; its bytes are 0 and 1.
+    // As bytes, which are 0 and 1: GCC makes no vectors of most conversions from bool.
     convert_dense(to, reinterpret_cast<const std::uint8_t*>(from), count);
   } else if constexpr ((kIsHalf<To> && std::is_same_v<From, float>) ||
                 (kIsHalf<From> && std::is_same_v<To, float>)) {

@@ -169,7 +169,7 @@ void copy_dense_rows(const StridedLoop& rows, std::int64_t length, std::size_t b
       [bytes](char** data, const std::int64_t* strides, std::int64_t count) {
         copy_rows(data, strides, count, bytes);
       },
-      std::max<std::int64_t>(1, StridedLoop::kGrain / length));
+      StridedLoop::kGrain / length);
 }
 
 template <std::size_t kBytes>

@@ -56,13 +56,9 @@ class StridedLoop {
   // All elements, large loops on several threads. Each element is computed once, by itself, so
   // the result does not depend on how the walk is cut.
   template <typename Row>
-  void run_parallel(Row&& row) const {
-    run_parallel(row, even_grain(numel_, kGrain));
-  }
-  template <typename Row>
-  void run_parallel(Row&& row, std::int64_t grain) const {
+  void run_parallel(Row&& row, std::int64_t worth = kGrain) const {
     if (numel_ == 0) return;
-    parallel_for(0, numel_, grain,
+    parallel_for(0, numel_, even_grain(numel_, worth),
                  [&](std::int64_t begin, std::int64_t end) { run(begin, end, row); });
   }
 

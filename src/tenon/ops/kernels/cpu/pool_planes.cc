@@ -198,7 +198,7 @@ void cpu::pool_planes(const PoolWork& work, void* out, const void* in, std::int6
   const EvenPlaces even(work.columns);
   const auto height = static_cast<std::int64_t>(work.rows.size());
   const std::int64_t taken = work.height / height * work.width + 1;  // for a row
-  parallel_for(0, planes * height, std::max<std::int64_t>(1, 16384 / taken),
+  parallel_for(0, planes * height, even_grain(planes * height, 16384 / taken),
                [&](std::int64_t begin, std::int64_t end) { run(work, even, out, in, begin, end); });
 }
 
