@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <string>
 
 namespace tenon::bench {
@@ -33,8 +34,12 @@ class WorstRatio {
     if (theirs <= 0) return;
     const double ratio = ours / theirs;
     ++count_;
-    if (ratio > kMostOfTorchTime)
+    logarithms_ += std::log(ratio);
+    if (ratio > 1.5) ++half_slower_;
+    if (ratio > kMostOfTorchTime) {
+      ++slower_count_;
       slower_ += fmt::format("{}{} {:.2f}", slower_.empty() ? "" : ", ", what, ratio);
+    }
     if (ratio <= worst_) return;
     worst_ = ratio;
     what_ = what;
@@ -46,10 +51,15 @@ class WorstRatio {
                "{}{}\n",
                count_, threads, threads == 1 ? "" : "s", worst_, torch_name(), what_,
                kMostOfTorchTime, slower_.empty() ? "kept" : "NOT: ", slower_);
+    fmt::print("geometric mean of {}: {:.2f} x; above {:.2f}: {}; above 1.50: {}\n", count_,
+               std::exp(logarithms_ / count_), kMostOfTorchTime, slower_count_, half_slower_);
   }
 
  private:
   int count_ = 0;
+  int slower_count_ = 0;
+  int half_slower_ = 0;
+  double logarithms_ = 0;
   double worst_ = 0;
   std::string what_;
   std::string slower_;

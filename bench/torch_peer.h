@@ -89,6 +89,10 @@ inline torch::ScalarType dtype_of(const Tensor& t) {
       return torch::kFloat16;
     case DType::kI32:
       return torch::kInt32;
+    case DType::kI16:
+      return torch::kInt16;
+    case DType::kI8:
+      return torch::kInt8;
     case DType::kU8:
       return torch::kUInt8;
     case DType::kBool:

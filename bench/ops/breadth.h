@@ -165,7 +165,7 @@ inline void breadth_shapes(Runner& r) {
   const auto bytes = static_cast<double>(a.nbytes());
   r.run("pow bf16", 1.5 * bytes, [&] { return ops::pow(half, exponents); },
         {"pow", {half, exponents}});
-  r.run("bf16 to f64", 2.5 * bytes, [&] { return to(half, DType::kF64); }, {"to_f64", {half}});
+  r.run("bf16 to f64", 2.5 * bytes, [&] { return to(half, DType::kF64); }, {"to_float64", {half}});
   r.run("norm(1)", bytes, [&] { return ops::norm(a, {1}); }, {"norm_dim 1", {a}});
   r.run("huber_loss", 2 * bytes, [&] { return ops::huber_loss(a, b); }, {"huber_loss", {a, b}});
   r.run("gather labels", 1e4, [&] { return ops::gather(a, 1, labels); }, {"gather 1", {a, labels}});

@@ -3,6 +3,9 @@
 //   bench_operators [--threads N] [--filter TEXT] [--section figures|products|functions|choices]
 //                   [--rows N]       functions are of N x 1024 numbers (1024)
 //   bench_operators --section breadth ...   other dtypes, shapes and strides, and more operators
+//   bench_operators --section random|gradients [--seed N] [--cases N] ...
+//                   so many cases of random operators, shapes, dtypes and layouts (1000, 200),
+//                   beside PyTorch alone; `gradients`: the operator and its gradients
 #include "tenon/ops/operators.h"
 
 #include <fmt/format.h>
@@ -27,6 +30,8 @@ struct Options {
   std::string filter;
   std::string section;
   std::int64_t rows = 1024;
+  std::uint64_t seed = 1000;
+  std::uint64_t cases = 200;
 };
 
 // What the work of element-wise operators on large tensors is: bytes.
@@ -153,6 +158,16 @@ void choices(Runner& r) {
   }
 }
 
+void random_cases(Runner& r, const Options& options, bool gradients) {
+  std::uint64_t done = 0;
+  for (std::uint64_t number = 0; done < options.cases; ++number) {
+    const RandomCase c = random_case(options.seed, number);
+    if (gradients && !has_gradients(c)) continue;
+    r.run(c, gradients);
+    ++done;
+  }
+}
+
 void run_all(const Options& options, int threads) {
   Runner runner(options.filter, threads);
   const auto wanted = [&](const char* section) {
@@ -170,6 +185,8 @@ void run_all(const Options& options, int threads) {
   if (wanted("functions")) functions(runner, options.rows);
   if (wanted("choices")) choices(runner);
   if (options.section == "breadth") breadth(runner);
+  if (options.section == "random") random_cases(runner, options, false);
+  if (options.section == "gradients") random_cases(runner, options, true);
 }
 
 int run(int argc, char** argv) {
@@ -178,6 +195,9 @@ int run(int argc, char** argv) {
     if (std::strcmp(argv[i], "--threads") == 0) options.threads = std::atoi(argv[i + 1]);
     if (std::strcmp(argv[i], "--filter") == 0) options.filter = argv[i + 1];
     if (std::strcmp(argv[i], "--section") == 0) options.section = argv[i + 1];
+    if (std::strcmp(argv[i], "--seed") == 0) options.seed = std::strtoull(argv[i + 1], nullptr, 10);
+    if (std::strcmp(argv[i], "--cases") == 0)
+      options.cases = std::strtoull(argv[i + 1], nullptr, 10);
     if (std::strcmp(argv[i], "--rows") == 0) options.rows = std::max(1, std::atoi(argv[i + 1]));
   }
   print_torch();

@@ -47,7 +47,11 @@ inline std::vector<double> measure_together(const std::vector<Call>& bodies) {
 inline double measure_ns(const Call& body) { return measure_together({body})[0]; }
 
 // PyTorch's operator of that name on the same memory; empty where the build has no PyTorch.
+// Throws std::invalid_argument for a name that it has not.
 Call peer_call(const std::string& name, const std::vector<Tensor>& inputs);
+// The operator and the gradients of those inputs that are wanted, from a gradient of ones.
+Call peer_gradients(const std::string& name, const std::vector<Tensor>& inputs,
+                    const std::vector<bool>& wanted);
 void set_peer_threads(int threads);
 
 // The product of two square matrices of one dtype by OpenBLAS (f32) and by oneDNN's primitive;

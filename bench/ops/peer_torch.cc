@@ -52,6 +52,8 @@ const std::map<std::string, Function>& functions() {
       UNARY(erfc),
       UNARY(sigmoid),
       UNARY(floor),
+      UNARY(ceil),
+      UNARY(trunc),
       UNARY(round),
       UNARY(neg),
       UNARY(abs),
@@ -67,11 +69,24 @@ const std::map<std::string, Function>& functions() {
       ACTIVATION(leaky_relu),
       ACTIVATION(hardswish),
       ACTIVATION(isnan),
+      ACTIVATION(isfinite),
+      ACTIVATION(tril),
       BINARY(add),
       BINARY(sub),
       BINARY(mul),
       BINARY(div),
       BINARY(maximum),
+      BINARY(minimum),
+      BINARY(eq),
+      BINARY(ge),
+      BINARY(logical_and),
+      BINARY(logical_xor),
+      BINARY(bitwise_and),
+      BINARY(bitwise_or),
+      BINARY(mse_loss),
+      BINARY(l1_loss),
+      BINARY(nll_loss),
+      BINARY(binary_cross_entropy_with_logits),
       BINARY(pow),
       BINARY(atan2),
       BINARY(fmod),
@@ -124,7 +139,31 @@ const std::map<std::string, Function>& functions() {
       PEER(sort, std::get<0>(in[0].sort(-1)))
       PEER(any, in[0].any())
       PEER(norm_dim, in[0].norm(2, n[0]))
-      PEER(to_f64, in[0].to(torch::kFloat64))
+      PEER(to_float64, in[0].to(torch::kFloat64))
+      PEER(to_float32, in[0].to(torch::kFloat32))
+      PEER(to_float16, in[0].to(torch::kFloat16))
+      PEER(to_bfloat16, in[0].to(torch::kBFloat16))
+      PEER(to_int64, in[0].to(torch::kInt64))
+      PEER(to_int32, in[0].to(torch::kInt32))
+      PEER(to_int16, in[0].to(torch::kInt16))
+      PEER(to_int8, in[0].to(torch::kInt8))
+      PEER(to_uint8, in[0].to(torch::kUInt8))
+      PEER(mean_dim, in[0].mean(n[0]))
+      PEER(prod_dim, in[0].prod(n[0]))
+      PEER(var_dim, in[0].var(at::IntArrayRef(&n[0], 1), true))
+      PEER(cumprod, in[0].cumprod(n[0]))
+      PEER(adaptive_avg_pool2d, torch::adaptive_avg_pool2d(in[0], {n[0], n[0]}))
+      PEER(conv1d_of, torch::conv1d(in[0], in[1], {}, n[0], n[1]))
+      PEER(conv_transpose2d_of, torch::conv_transpose2d(in[0], in[1], {}, n[0], n[1]))
+      PEER(cat, torch::cat(in, n[0]))
+      PEER(stack, torch::stack(in, n[0]))
+      PEER(roll, in[0].roll(n[0], n[1]))
+      PEER(repeat, in[0].repeat(n))
+      PEER(masked_fill, in[0].masked_fill(in[1], 3))
+#if TORCH_VERSION_MAJOR >= 2
+      PEER(attention, at::scaled_dot_product_attention(in[0], in[1], in[2]))
+      PEER(rms_norm, at::rms_norm(in[0], {in[0].size(-1)}, in[1], 1e-5))
+#endif
       PEER(huber_loss, torch::huber_loss(in[0], in[1]))
       PEER(avg_pool2d, torch::avg_pool2d(in[0], n[0], n[1], n[2]))
 #undef PEER
@@ -142,13 +181,28 @@ int threads_of_peer = 1;
 
 void set_peer_threads(int threads) { threads_of_peer = threads; }
 
-Call peer_call(const std::string& text, const std::vector<Tensor>& inputs) {
+namespace {
+
+struct Parsed {
+  Function function;
+  Numbers numbers;
+};
+Parsed parsed(const std::string& text) {
   std::istringstream words(text);
   std::string name;
   words >> name;
-  Numbers numbers;
-  for (std::int64_t n; words >> n;) numbers.push_back(n);
-  const Function function = functions().at(name);
+  const auto found = functions().find(name);
+  if (found == functions().end())
+    throw std::invalid_argument(name + ": not in " + torch_name() + ", or not in peer_torch.cc");
+  Parsed made{found->second, {}};
+  for (std::int64_t n; words >> n;) made.numbers.push_back(n);
+  return made;
+}
+
+}  // namespace
+
+Call peer_call(const std::string& text, const std::vector<Tensor>& inputs) {
+  const Parsed call = parsed(text);
   Tensors in;
   {
     const c10::InferenceMode inference;
@@ -157,8 +211,24 @@ Call peer_call(const std::string& text, const std::vector<Tensor>& inputs) {
   return [=] {
     const c10::InferenceMode inference;
     set_torch_threads(threads_of_peer);
-    const torch::Tensor made = function(in, numbers);
+    const torch::Tensor made = call.function(in, call.numbers);
     asm volatile("" : : "r"(made.unsafeGetTensorImpl()) : "memory");
+  };
+}
+
+Call peer_gradients(const std::string& text, const std::vector<Tensor>& inputs,
+                    const std::vector<bool>& wanted) {
+  const Parsed call = parsed(text);
+  Tensors in, leaves;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    in.push_back(borrowed(inputs[i]));
+    if (wanted[i]) leaves.push_back(in.back().requires_grad_());
+  }
+  const torch::Tensor ones = torch::ones_like(call.function(in, call.numbers).detach());
+  return [=] {
+    set_torch_threads(threads_of_peer);
+    const Tensors made = torch::autograd::grad({call.function(in, call.numbers)}, leaves, {ones});
+    asm volatile("" : : "r"(made[0].unsafeGetTensorImpl()) : "memory");
   };
 }
 

@@ -10,6 +10,8 @@
 
 #include "../torch_name.h"
 #include "peer.h"
+#include "random_cases.h"
+#include "tenon/autograd/autograd.h"
 #include "tenon/base/parallel.h"
 
 namespace tenon::bench {
@@ -43,7 +45,48 @@ class Runner {
       calls[2] = openblas_matmul(peers.inputs[0], peers.inputs[1], threads_);
       calls[3] = onednn_matmul(peers.inputs[0], peers.inputs[1], threads_);
     }
-    const std::vector<double> ns = measure_together(calls);
+    measure(name, work, calls);
+  }
+  // Beside PyTorch alone.
+  void run(const RandomCase& c, bool gradients) {
+    const std::string name = name_of(c);
+    if (name.find(filter_) == std::string::npos) return;
+    const double bytes = static_cast<double>(c.inputs[0].nbytes());
+    try {
+      const Call ours = gradients ? gradients_of(c) : [&] { keep(c.ours(c.inputs)); };
+      measure(name, bytes,
+              {ours, gradients ? peer_gradients(c.peer, c.inputs, wanted(c))
+                               : peer_call(c.peer, c.inputs)});
+    } catch (const std::exception& e) {
+      fmt::print("{}: left out: {:.200}\n", name, e.what());
+    }
+  }
+
+ private:
+  static void keep(const Tensor& made) { asm volatile("" : : "r"(made.impl()) : "memory"); }
+  static std::vector<bool> wanted(const RandomCase& c) {
+    std::vector<bool> made;
+    for (std::size_t i = 0; i < c.inputs.size(); ++i)
+      made.push_back((c.constants >> i & 1) == 0 && is_floating(c.inputs[i].dtype()));
+    return made;
+  }
+  static Call gradients_of(const RandomCase& c) {
+    Inputs in, leaves;
+    const std::vector<bool> has = wanted(c);
+    for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+      in.push_back(c.inputs[i].detach());
+      if (has[i]) leaves.push_back(in.back().set_requires_grad(true));
+    }
+    const Tensor shape = c.ours(c.inputs);
+    const std::vector<Tensor> gradient = {to(ones(shape.sizes()), shape.dtype())};
+    return [=, ours = c.ours] {
+      const std::vector<Tensor> made = {ours(in)};
+      keep(autograd::grad(made, leaves, gradient)[0]);
+    };
+  }
+  void measure(const std::string& name, double work, const std::vector<Call>& calls) {
+    std::vector<double> ns = measure_together(calls);
+    ns.resize(4);
     double fastest = 0;
     std::string line = fmt::format("{:<30} {:>11.2f}", name, ns[0] / 1e3);
     for (std::size_t i = 1; i < ns.size(); ++i) {
@@ -58,8 +101,6 @@ class Runner {
     std::fflush(stdout);
   }
 
- private:
-  static void keep(const Tensor& made) { asm volatile("" : : "r"(made.impl()) : "memory"); }
   const std::string filter_;
   const int threads_;
   WorstRatio worst_;
