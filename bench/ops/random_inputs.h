@@ -50,29 +50,30 @@ class Dice {
   std::mt19937_64 bits_;
 };
 
-// Of 0.05 to 0.95, integers of 1 to 89: every function is defined there.
-inline Tensor numbers(const std::vector<std::int64_t>& sizes, DType dtype) {
+// Floats of `low` to 0.95, integers of 1 to 89. Every function is defined from 0.05 on.
+inline Tensor numbers(const std::vector<std::int64_t>& sizes, DType dtype, double low = 0.05) {
   if (dtype == DType::kBool) return ops::gt(rand(sizes), 0.5);
   if (!is_floating(dtype)) return randint(1, 90, sizes, dtype);
-  return to(ops::add(ops::mul(rand(sizes), 0.9), 0.05), dtype);
+  return to(ops::add(ops::mul(rand(sizes), 0.95 - low), low), dtype);
 }
 
 // [rows, columns]: dense, transposed, every second column, or the middle of wider rows.
-inline Tensor matrix(Dice& d, std::int64_t rows, std::int64_t columns, DType dtype) {
+inline Tensor matrix(Dice& d, std::int64_t rows, std::int64_t columns, DType dtype,
+                     double low = 0.05) {
   switch (d.between(0, 6)) {
     case 0:
-      return numbers({columns, rows}, dtype).t();
+      return numbers({columns, rows}, dtype, low).t();
     case 1:
-      return numbers({rows, 2 * columns}, dtype).slice(1, 0, 2 * columns, 2);
+      return numbers({rows, 2 * columns}, dtype, low).slice(1, 0, 2 * columns, 2);
     case 2:
-      return numbers({rows, columns + 3}, dtype).narrow(1, 1, columns);
+      return numbers({rows, columns + 3}, dtype, low).narrow(1, 1, columns);
     default:
-      return numbers({rows, columns}, dtype);
+      return numbers({rows, columns}, dtype, low);
   }
 }
-inline Tensor matrix(Dice& d, std::int64_t elements, DType dtype) {
+inline Tensor matrix(Dice& d, std::int64_t elements, DType dtype, double low = 0.05) {
   const std::int64_t rows = d.size(1, 4000);
-  return matrix(d, rows, d.size(2, elements / rows), dtype);
+  return matrix(d, rows, d.size(2, elements / rows), dtype, low);
 }
 inline Tensor images(Dice& d, std::int64_t elements, DType dtype) {
   std::int64_t n = d.size(1, 16);
