@@ -9,26 +9,27 @@
 namespace tenon {
 namespace {
 
-// What the driver had given at each mark, before it, compared with the start of the recording.
+// What the driver had given at each mark, before it, compared with the start of the recording. Sums
+// of sizes that no machine has, as in a damaged file, wrap.
 class HeldBytes {
  public:
   explicit HeldBytes(std::span<const TraceMark> marks) {
-    std::int64_t held = 0;
+    std::uint64_t held = 0;
     for (const TraceMark& mark : marks) {
       before_.push_back(held);
-      if (memory_came(mark.kind)) held += static_cast<std::int64_t>(mark.size_bytes);
-      if (memory_went(mark.kind)) held -= static_cast<std::int64_t>(mark.size_bytes);
-      most_ = std::max(most_, held);
+      if (memory_came(mark.kind)) held += mark.size_bytes;
+      if (memory_went(mark.kind)) held -= mark.size_bytes;
+      most_ = std::max(most_, static_cast<std::int64_t>(held));
     }
   }
 
   // Whether the device had room for so many bytes more, as it had at another time.
   bool had_room(std::size_t mark, std::uint64_t bytes) const {
-    return before_[mark] + static_cast<std::int64_t>(bytes) <= most_;
+    return static_cast<std::int64_t>(before_[mark] + bytes) <= most_;
   }
 
  private:
-  std::vector<std::int64_t> before_;
+  std::vector<std::uint64_t> before_;
   std::int64_t most_ = 0;
 };
 
