@@ -5,6 +5,7 @@
 
 #include "tenon/ops/indices.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/strided_rows.h"
 
 namespace tenon::ops {
 namespace {
@@ -22,26 +23,26 @@ struct Panel {
 };
 
 template <typename T>
-void gather_panel(T* to, const Panel& p) {
+void repeat_elements(T* to, const Panel& p) {
   const char* row = p.data;
-  if (p.step == 0) {
-    for (std::int64_t r = 0; r < p.rows; ++r, row += p.row_step, to += p.length) {
-      const T item = *reinterpret_cast<const T*>(row);
-      for (std::int64_t c = 0; c < p.length; c += kSlack)
-        for (std::int64_t i = 0; i < kSlack; ++i) to[c + i] = item;  // what is behind comes later
-    }
-    return;
+  for (std::int64_t r = 0; r < p.rows; ++r, row += p.row_step, to += p.length) {
+    const T item = *reinterpret_cast<const T*>(row);
+    for (std::int64_t c = 0; c < p.length; c += kSlack)
+      for (std::int64_t i = 0; i < kSlack; ++i) to[c + i] = item;  // what is behind comes later
   }
+}
+
+void gather_panel(char* to, const Panel& p, std::int64_t item) {
+  if (p.step == 0)
+    return visit_bytes(static_cast<std::size_t>(item), [&](auto element) {
+      repeat_elements(reinterpret_cast<decltype(element)*>(to), p);
+    });
+  const std::int64_t row_bytes = p.length * item;
   const std::int64_t read = p.row_step == 0 ? 1 : p.rows;  // one row for all is read once
-  for (std::int64_t r = 0; r < read; ++r, row += p.row_step)
-    if (p.step == sizeof(T))
-      std::memcpy(to + r * p.length, row, static_cast<std::size_t>(p.length) * sizeof(T));
-    else
-      for (std::int64_t c = 0; c < p.length; ++c)
-        to[r * p.length + c] = *reinterpret_cast<const T*>(row + c * p.step);
+  tenon::detail::copy_rows(to, row_bytes, p.data, p.row_step, item, p.step, p.length, read);
   for (std::int64_t done = read; done < p.rows;) {
     const std::int64_t more = std::min(done, p.rows - done);
-    std::memcpy(to + done * p.length, to, static_cast<std::size_t>(more * p.length) * sizeof(T));
+    std::memcpy(to + done * row_bytes, to, static_cast<std::size_t>(more * row_bytes));
     done += more;
   }
 }
@@ -164,9 +165,7 @@ class PanelRunner {
     const char* from = p.data;
     if (!o.dense) {
       char* const gathered = o.convert == nullptr ? made : buffers.own;
-      visit_bytes(static_cast<std::size_t>(o.item), [&](auto item) {
-        gather_panel(reinterpret_cast<decltype(item)*>(gathered), p);
-      });
+      gather_panel(gathered, p, o.item);
       from = gathered;
     }
     if (o.convert != nullptr)

@@ -1,7 +1,6 @@
 #include "tenon/ops/elementwise_tiles.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/strided_rows.h"
@@ -19,6 +18,7 @@ struct Walk {
   tenon::detail::RowFunction convert = nullptr;  // null where the dtype is the function's
   std::int64_t item = 0, block_item = 0;         // bytes of its own elements and of the function's
   bool is_down = false;                          // along the columns
+  bool is_row = false;                           // along the rows, densely
 };
 
 struct TileBuffers {
@@ -29,12 +29,6 @@ struct TileBuffers {
 struct Tile {
   std::int64_t row, column, height, width;
 };
-
-void copy_rows(char* to, std::int64_t to_step, const char* from, std::int64_t from_step,
-               std::int64_t bytes, std::int64_t rows) {
-  for (std::int64_t r = 0; r < rows; ++r)
-    std::memcpy(to + r * to_step, from + r * from_step, static_cast<std::size_t>(bytes));
-}
 
 class TileRunner {
  public:
@@ -55,7 +49,9 @@ class TileRunner {
       if (own != wanted) w.convert = tenon::detail::conversion_row(wanted, own);
       any_converted = any_converted || own != wanted;
       widest = std::max({widest, w.item, w.block_item});
-      if (loop.row_stride(i) == w.item) continue;
+      w.is_row = loop.row_stride(i) == w.item;
+      const bool is_column = i > 0 && loop.row_stride(i) == 0 && loop.stride_at(1, i) != 0;
+      if (w.is_row || is_column) continue;
       w.is_down = i > 0 && loop.stride_at(1, i) == w.item && loop.row_stride(i) != 0;
       if (!w.is_down) return;
       any_down = true;
@@ -73,7 +69,7 @@ class TileRunner {
     const void* in[kMaxInputs] = {};
     std::int64_t steps[kMaxInputs] = {};
     for (std::size_t i = 1; i <= plan_.input_count; ++i) {
-      const bool is_direct = !walks_[i].is_down && !is_whole_;
+      const bool is_direct = walks_[i].is_row && !is_whole_;
       in[i - 1] = is_direct ? data(i, t) : block(i, t, buffers);
       steps[i - 1] = is_direct ? loop_.stride_at(1, i) : t.width * walks_[i].block_item;
     }
@@ -81,7 +77,8 @@ class TileRunner {
     if (is_whole_) {
       plan_.function(buffers.blocks[0], in, t.height * t.width, plan_.numbers);
       const std::int64_t bytes = t.width * walks_[0].item;
-      return copy_rows(out, loop_.stride_at(1, 0), buffers.blocks[0], bytes, bytes, t.height);
+      return tenon::detail::copy_rows(out, loop_.stride_at(1, 0), buffers.blocks[0], bytes,
+                                      walks_[0].item, walks_[0].item, t.width, t.height);
     }
     for (std::int64_t r = 0; r < t.height; ++r) {
       plan_.function(out + r * loop_.stride_at(1, 0), in, t.width, plan_.numbers);
@@ -105,7 +102,8 @@ class TileRunner {
       tenon::detail::transpose(own, bytes, data(i, t), loop_.row_stride(i), w.item, t.height,
                                t.width);
     else
-      copy_rows(own, bytes, data(i, t), loop_.stride_at(1, i), bytes, t.height);
+      tenon::detail::copy_rows(own, bytes, data(i, t), loop_.stride_at(1, i), w.item,
+                               loop_.row_stride(i), t.width, t.height);
     if (w.convert != nullptr) {
       char* pair[2] = {made, own};
       const std::int64_t items[2] = {w.block_item, w.item};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "tenon/base/parallel.h"
 #include "tenon/ops/kernels/cpu/index_rows.h"
@@ -85,5 +86,17 @@ struct Split {
   }
   std::int64_t outer = 1, size = 1, inner = 1;
 };
+
+// The strides of a tensor that is seen as [outer, size, inner] around a dimension.
+struct SplitStrides {
+  std::int64_t outer = 0, size = 0, inner = 0;
+};
+// Nothing where the memory has no such view.
+inline std::optional<SplitStrides> split_strides(const Tensor& a, const Split& split) {
+  std::int64_t strides[3];
+  if (!view_strides(a.sizes(), a.strides(), {split.outer, split.size, split.inner}, strides))
+    return std::nullopt;
+  return SplitStrides{strides[0], strides[1], strides[2]};
+}
 
 }  // namespace tenon::ops

@@ -16,6 +16,8 @@
 #include "tenon/tensor/fallback.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 #include "tenon/tensor/promotion.h"
+#include "tenon/tensor/short_copy.h"
+#include "tenon/tensor/strided_rows.h"
 
 namespace tenon::ops {
 namespace {
@@ -50,29 +52,39 @@ BlockFunction choose_block_of(std::size_t item_bytes) {
 }
 
 // Copies whole rows of the innermost dimensions.
-void select_rows(const Tensor& out, const Tensor& a, const Tensor& index, std::int64_t dim) {
-  const Split split(a.sizes(), dim);
-  const std::int64_t chosen = index.numel();
-  const std::size_t bytes = static_cast<std::size_t>(split.inner) * a.item_size();
+void select_rows(const Tensor& out, const Tensor& a, const Tensor& index, const Split& split,
+                 const SplitStrides& strides) {
+  const std::int64_t chosen = index.numel(), item = static_cast<std::int64_t>(a.item_size());
+  const std::int64_t bytes = split.inner * item, step = strides.inner * item;
   const auto* from = static_cast<const char*>(a.const_data_ptr());
   auto* target = static_cast<char*>(out.data_ptr());
   const std::int64_t* at = index.const_data_ptr<std::int64_t>();
-  parallel_for(0, split.outer * chosen,
-               std::max<std::int64_t>(1, 65536 / static_cast<std::int64_t>(bytes + 1)),
-               [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t i = begin; i < end; ++i) {
-                   const std::int64_t row = i / chosen * split.size + at[i % chosen];
-                   std::memcpy(target + static_cast<std::size_t>(i) * bytes,
-                               from + static_cast<std::size_t>(row) * bytes, bytes);
+  parallel_for(0, split.outer * chosen, std::max<std::int64_t>(1, 65536 / (bytes + 1)),
+               [=](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t i = begin; i < end;) {
+                   const std::int64_t outer = i / chosen;
+                   const std::int64_t stop = std::min(end, (outer + 1) * chosen);
+                   const char* const slice = from + outer * strides.outer * item;
+                   const std::int64_t* places = at + (i - outer * chosen);
+                   for (; i < stop; ++i) {
+                     const char* const row = slice + *places++ * strides.size * item;
+                     if (step == item)
+                       tenon::detail::copy_bytes(target + i * bytes, row,
+                                                 static_cast<std::size_t>(bytes));
+                     else
+                       tenon::detail::copy_rows(target + i * bytes, bytes, row, 0, item, step,
+                                                split.inner, 1);
+                   }
                  }
                });
 }
 
 // Single elements out of the last dimension, some rows at a time: an index is read once for them.
 template <typename T>
-void select_elements(const Tensor& out, const Tensor& a, const Tensor& index) {
+void select_elements(const Tensor& out, const Tensor& a, const Tensor& index,
+                     const SplitStrides& strides) {
   constexpr std::int64_t kRows = 4;
-  const std::int64_t length = a.dim() == 0 ? 1 : a.size(-1);
+  const std::int64_t length = strides.outer, step = strides.size;
   const std::int64_t chosen = index.numel(), rows = out.numel() / chosen;
   const auto* from = static_cast<const T*>(a.const_data_ptr());
   auto* target = static_cast<T*>(out.data_ptr());
@@ -86,7 +98,7 @@ void select_elements(const Tensor& out, const Tensor& a, const Tensor& index) {
                    T* const y = target + row * chosen;
 #pragma GCC ivdep
                    for (std::int64_t i = 0; i < chosen; ++i) {
-                     const T* const element = x + at[i];
+                     const T* const element = x + at[i] * step;
                      y[i] = element[0];
                      y[i + chosen] = element[length];
                      y[i + 2 * chosen] = element[2 * length];
@@ -95,8 +107,18 @@ void select_elements(const Tensor& out, const Tensor& a, const Tensor& index) {
                  }
                  for (; row < last; ++row)
                    for (std::int64_t i = 0; i < chosen; ++i)
-                     target[row * chosen + i] = from[row * length + at[i]];
+                     target[row * chosen + i] = from[row * length + at[i] * step];
                });
+}
+
+// Where index_select reads a tensor: in place, or in a contiguous copy where its rows are spread
+// over the memory and most of them are wanted.
+Tensor to_select_from(const Tensor& a, const Split& split, std::int64_t chosen) {
+  constexpr std::int64_t kNearBytes = 32;
+  const std::optional<SplitStrides> strides = split_strides(a, split);
+  if (!strides) return contiguous(a);
+  const bool is_near = strides->inner * static_cast<std::int64_t>(a.item_size()) <= kNearBytes;
+  return split.inner == 1 || is_near || chosen <= split.size / 4 ? a : contiguous(a);
 }
 
 }  // namespace
@@ -192,12 +214,14 @@ Tensor detail::index_select(const Tensor& a, std::int64_t dim, const Tensor& ind
   }
   const Tensor indices = checked_indices("index_select", index, a.dim() == 0 ? 1 : a.size(d));
   if (out.is_meta() || out.numel() == 0) return out;
-  const Tensor source = contiguous(a);
-  if (a.dim() == 0 || d == a.dim() - 1)
+  const Split split(a.sizes(), d);
+  const Tensor source = to_select_from(a, split, indices.numel());
+  const SplitStrides strides = *split_strides(source, split);
+  if (split.inner == 1)
     visit_bytes(a.item_size(),
-                [&](auto item) { select_elements<decltype(item)>(out, source, indices); });
+                [&](auto item) { select_elements<decltype(item)>(out, source, indices, strides); });
   else
-    select_rows(out, source, indices, d);
+    select_rows(out, source, indices, split, strides);
   return out;
 }
 

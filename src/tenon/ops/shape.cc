@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tenon/base/parallel.h"
+#include "tenon/ops/elementwise.h"
 #include "tenon/ops/indices.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
@@ -41,19 +42,38 @@ Tensor triangle(const char* what, const Tensor& a, bool is_lower, std::int64_t d
     if (vulkan::triangle(kept, a, is_lower, diagonal)) return kept;
     host.take(what, a.device());
   }
-  Tensor out = clone(a, MemoryFormat::kContiguous);
+  Tensor out = empty(a.sizes(), a.dtype(), a.device());
   if (out.is_meta() || out.numel() == 0) return out;
-  const std::int64_t rows = a.size(-2);
-  const std::int64_t columns = a.size(-1);
+  const std::int64_t rows = a.size(-2), columns = a.size(-1);
   const auto item = static_cast<std::int64_t>(a.item_size());
-  auto* data = static_cast<char*>(out.data_ptr());
-  for (std::int64_t r = 0; r < out.numel() / columns; ++r, data += columns * item) {
-    const auto [begin, end] = keep(r % rows);  // the columns that stay
+  const auto kept = [&](std::int64_t row) {  // the columns that stay
+    const auto [begin, end] = keep(row);
     const std::int64_t first = std::clamp<std::int64_t>(begin, 0, columns);
-    const std::int64_t last = std::clamp<std::int64_t>(end, first, columns);
-    std::fill(data, data + first * item, 0);
-    std::fill(data + last * item, data + columns * item, 0);
+    return std::pair(first, std::clamp<std::int64_t>(end, first, columns));
+  };
+  // A contiguous matrix is copied row by row, only what stays of it. Of others, the copy takes the
+  // columns of which anything stays, in the order of their memory.
+  const bool is_in_line = a.is_contiguous();
+  if (!is_in_line) {
+    const std::int64_t first = kept(0).first, last = kept(rows - 1).second;
+    put(out.narrow(-1, first, last - first), a.narrow(-1, first, last - first));
   }
+  const auto* from = is_in_line ? static_cast<const char*>(a.const_data_ptr()) : nullptr;
+  auto* const to = static_cast<char*>(out.data_ptr());
+  const std::int64_t row_bytes = columns * item;
+  parallel_for(0, out.numel() / columns, std::max<std::int64_t>(1, 131072 / row_bytes),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t r = begin, row = begin % rows; r < end; ++r) {
+                   const auto [first, last] = kept(row);
+                   char* const at = to + r * row_bytes;
+                   std::fill_n(at, first * item, 0);
+                   if (from != nullptr)
+                     std::copy_n(from + r * row_bytes + first * item, (last - first) * item,
+                                 at + first * item);
+                   std::fill(at + last * item, at + row_bytes, 0);
+                   if (++row == rows) row = 0;
+                 }
+               });
   return out;
 }
 
@@ -147,7 +167,7 @@ Tensor detail::flip(const Tensor& a, IntList dims) {
           fmt::format("flip: dimension {} comes twice in {}", dim, to_string(dims)));
     flipped |= bit;
   }
-  Tensor out = empty(a.sizes(), a.dtype(), device);
+  Tensor out = elementwise_result(a.sizes(), a.dtype(), device, {&a});
   if (out.is_meta() || out.numel() == 0) return out;
   HostTurn host;
   if (vulkan::holds(a)) {
@@ -165,19 +185,7 @@ Tensor detail::flip(const Tensor& a, IntList dims) {
   const StridedLoop::Operand operands[2] = {
       {out.data_ptr(), out.sizes(), out.strides(), item},
       {const_cast<char*>(last), out.sizes(), strides, item}};
-  const StridedLoop loop(out.sizes(), operands, 2);
-  visit_bytes(a.item_size(), [&](auto element) {
-    using T = decltype(element);
-    loop.run_parallel([](char** data, const std::int64_t* steps, std::int64_t length) {
-      auto* to = reinterpret_cast<T*>(data[0]);
-      const auto* from = reinterpret_cast<const T*>(data[1]);
-      const std::int64_t step = steps[1] / static_cast<std::int64_t>(sizeof(T));
-      if (step == 1)
-        std::copy_n(from, length, to);
-      else
-        tenon::detail::copy_steps(to, from, sizeof(T), step, length);
-    });
-  });
+  tenon::detail::copy_items(StridedLoop(out.sizes(), operands, 2), item);
   return out;
 }
 

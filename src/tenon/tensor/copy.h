@@ -7,6 +7,8 @@
 
 namespace tenon {
 
+class StridedLoop;
+
 // Writes the values of `source`, broadcast and converted (convert_element in dtype.h), into
 // `target`, and bumps its version. Overlapping operands are copied as if through a buffer. To meta
 // tensors nothing moves. Throws InvalidArgument if the shapes do not broadcast, `target` has
@@ -42,6 +44,9 @@ namespace detail {
 // has one. Requires: the host reaches both, the source broadcasts, no overlap. (copy_kernels.cc)
 void copy_elements(const Tensor& target, const Tensor& source);
 void fill_elements(const Tensor& target, const Scalar& value);
+// Operand 1 of a loop to operand 0, elements of so many bytes: 1, 2, 4, 8 or 16. Of the source any
+// strides, negative ones too.
+void copy_items(const StridedLoop& loop, std::int64_t item);
 
 // Converts one row: data[0] is written, data[1] read, strides in bytes (0 repeats an element).
 using RowFunction = void (*)(char** data, const std::int64_t* strides, std::int64_t length);

@@ -5,44 +5,19 @@
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/fallback.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
+#include "tenon/tensor/short_copy.h"
 #include "tenon/tensor/strided_loop.h"
 #include "tenon/tensor/strided_rows.h"
 
 namespace tenon {
 namespace {
 
-// Items as bytes: how many, not what they are.
-template <std::size_t kBytes>
-struct Item {
-  unsigned char bytes[kBytes];
-};
-
-// Few bytes without a call: by pieces from both ends, which may overlap.
-template <std::size_t kPiece>
-[[gnu::always_inline]] inline void copy_ends(char* to, const char* from, std::size_t bytes) {
-  Item<kPiece> first, last;
-  std::memcpy(&first, from, kPiece);
-  std::memcpy(&last, from + bytes - kPiece, kPiece);
-  std::memcpy(to, &first, kPiece);
-  std::memcpy(to + bytes - kPiece, &last, kPiece);
-}
-[[gnu::always_inline]] inline void copy_bytes(char* to, const char* from, std::size_t bytes) {
-  constexpr std::size_t kFew = 256, kPiece = 16;
-  if (bytes > kFew || bytes < 4) {
-    std::memcpy(to, from, bytes);
-  } else if (bytes >= kPiece) {
-    for (std::size_t at = kPiece; at < bytes; at += kPiece)
-      std::memcpy(to + at - kPiece, from + at - kPiece, kPiece);
-    std::memcpy(to + bytes - kPiece, from + bytes - kPiece, kPiece);
-  } else {
-    bytes >= 8 ? copy_ends<8>(to, from, bytes) : copy_ends<4>(to, from, bytes);
-  }
-}
+using detail::Item;
 
 template <std::size_t kBytes>
 void copy_row(char** data, const std::int64_t* strides, std::int64_t length) {
   if (strides[0] == kBytes && strides[1] == kBytes)
-    return copy_bytes(data[0], data[1], static_cast<std::size_t>(length) * kBytes);
+    return detail::copy_bytes(data[0], data[1], static_cast<std::size_t>(length) * kBytes);
   if (strides[0] == kBytes && strides[1] % static_cast<std::int64_t>(kBytes) == 0)
     return detail::copy_steps(data[0], data[1], kBytes,
                               strides[1] / static_cast<std::int64_t>(kBytes), length);
@@ -155,27 +130,24 @@ void repeat_row(char* target, const char* row, std::int64_t row_bytes, std::int6
   });
 }
 
-[[gnu::noinline]] void copy_rows(char** data, const std::int64_t* strides, std::int64_t count,
-                                 std::size_t bytes) {
-  char* to = data[0];
-  const char* from = data[1];
-  for (std::int64_t r = 0; r < count; ++r, to += strides[0], from += strides[1])
-    copy_bytes(to, from, bytes);
-}
+// Not inlined into the loop for any number of operands: GCC would warn that the second one's pointer
+// may be missing there.
+#define TENON_APART __attribute__((noinline))
 
-// Rows of so many elements, each dense in both.
-void copy_dense_rows(const StridedLoop& rows, std::int64_t length, std::size_t bytes) {
-  rows.run_parallel(
-      [bytes](char** data, const std::int64_t* strides, std::int64_t count) {
-        copy_rows(data, strides, count, bytes);
+// Rows that are dense in the target, and in the source or short.
+void copy_rows(const StridedLoop& loop, std::int64_t item) {
+  const std::int64_t length = loop.row_length(), step = loop.row_stride(1);
+  loop.over_rows().run_parallel(
+      [=](char** data, const std::int64_t* strides, std::int64_t rows) TENON_APART {
+        detail::copy_rows(data[0], strides[0], data[1], strides[1], item, step, length, rows);
       },
-      StridedLoop::kGrain / length);
+      std::max<std::int64_t>(1, StridedLoop::kGrain / length));
 }
 
 template <std::size_t kBytes>
 void copy_same_dtype(const StridedLoop& loop) {
   constexpr auto kItem = static_cast<std::int64_t>(kBytes);
-  constexpr std::int64_t kShortBytes = 512;
+  constexpr std::int64_t kShortBytes = 512, kShort = 256;  // of rows
   const std::int64_t row_bytes = loop.row_length() * kItem;
   if (loop.ndim() == 2 && loop.row_stride(0) == kItem && loop.row_stride(1) == kItem &&
       loop.stride_at(1, 0) == row_bytes && loop.stride_at(1, 1) == 0 && row_bytes <= kShortBytes)
@@ -195,13 +167,49 @@ void copy_same_dtype(const StridedLoop& loop) {
       if (row_bytes == 8 * kItem && kBytes < 4)
         return copy_same_dtype<std::min<std::size_t>(16, 8 * kBytes)>(loop.over_rows());
     }
-  if (loop.ndim() > 1 && loop.row_stride(0) == kItem && loop.row_stride(1) == kItem)
-    return copy_dense_rows(loop.over_rows(), loop.row_length(),
-                           static_cast<std::size_t>(row_bytes));
+  if (loop.ndim() > 1 && loop.row_stride(0) == kItem &&
+      (loop.row_stride(1) == kItem || loop.row_length() <= kShort))
+    return copy_rows(loop, kItem);
   loop.run_parallel([](char** data, const std::int64_t* strides, std::int64_t length) {
     copy_row<kBytes>(data, strides, length);
   });
 }
+
+constexpr std::int64_t kLongestGathered = 256;  // elements of a row
+
+// Whether the rows of a conversion go together: short ones, or those whose source is gathered
+// anyway, into a target in which they lie one after the other.
+bool are_rows_to_gather(const StridedLoop& loop, std::int64_t to_item, std::int64_t from_item) {
+  constexpr std::int64_t kLongestDense = 64;
+  const std::int64_t length = loop.row_length();
+  const std::int64_t longest =
+      loop.row_stride(1) == from_item ? kLongestDense : kLongestGathered;
+  return loop.ndim() > 1 && length <= longest && loop.row_stride(0) == to_item &&
+         loop.stride_at(1, 0) == length * to_item;
+}
+
+// Several rows as one block.
+void convert_panels(const StridedLoop& loop, detail::RowFunction convert, std::int64_t to_item,
+                    std::int64_t from_item) {
+  const std::int64_t length = loop.row_length(), step = loop.row_stride(1);
+  loop.over_rows().run_parallel(
+      [=](char** data, const std::int64_t* strides, std::int64_t rows) TENON_APART {
+        alignas(64) char panel[kLongestGathered * 16];
+        const std::int64_t row_bytes = length * from_item;
+        const std::int64_t most = static_cast<std::int64_t>(sizeof panel) / row_bytes;
+        for (std::int64_t r = 0; r < rows; r += most) {
+          const std::int64_t some = std::min(most, rows - r);
+          detail::copy_rows(panel, row_bytes, data[1] + r * strides[1], strides[1], from_item, step,
+                            length, some);
+          char* pair[2] = {data[0] + r * strides[0], panel};
+          const std::int64_t items[2] = {to_item, from_item};
+          convert(pair, items, some * length);
+        }
+      },
+      std::max<std::int64_t>(1, StridedLoop::kGrain / length));
+}
+
+#undef TENON_APART
 
 }  // namespace
 
@@ -213,11 +221,18 @@ void detail::copy_elements(const Tensor& target, const Tensor& source) {
     host.take("copy", target.device());
   }
   const StridedLoop loop = StridedLoop::over(target.sizes(), {&target, &source});
-  if (target.dtype() != source.dtype()) {
-    loop.run_parallel(conversion_row(target.dtype(), source.dtype()));
-    return;
-  }
-  switch (target.item_size()) {
+  const auto item = static_cast<std::int64_t>(target.item_size());
+  if (target.dtype() == source.dtype()) return copy_items(loop, item);
+  const RowFunction convert = conversion_row(target.dtype(), source.dtype());
+  const auto from_item = static_cast<std::int64_t>(source.item_size());
+  if (are_rows_to_gather(loop, item, from_item))
+    convert_panels(loop, convert, item, from_item);
+  else
+    loop.run_parallel(convert);
+}
+
+void detail::copy_items(const StridedLoop& loop, std::int64_t item) {
+  switch (item) {
     case 1:
       return copy_same_dtype<1>(loop);
     case 2:

@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
+#include "tenon/tensor/short_copy.h"
 #include "tenon/tensor/vector_sets.h"
 
 namespace tenon::detail {
@@ -37,23 +39,59 @@ template <int kStep, typename T>
   }
 }
 
-template <typename T>
-[[gnu::always_inline]] inline void copy(T* to, const T* from, std::int64_t step,
-                                        std::int64_t count) {
+// Calls body with the step as a constant, where it is one that makes shuffles.
+template <class Body>
+[[gnu::always_inline]] inline void with_step(std::int64_t step, const Body& body) {
   switch (step) {
     case -1:
-      return copy<-1>(to, from, step, count);
+      return body(std::integral_constant<int, -1>());
     case 0:
-      return copy<0>(to, from, step, count);
+      return body(std::integral_constant<int, 0>());
     case 2:
-      return copy<2>(to, from, step, count);
+      return body(std::integral_constant<int, 2>());
     case 3:
-      return copy<3>(to, from, step, count);
+      return body(std::integral_constant<int, 3>());
     case 4:
-      return copy<4>(to, from, step, count);
+      return body(std::integral_constant<int, 4>());
     default:
-      return copy<kAny>(to, from, step, count);
+      return body(std::integral_constant<int, kAny>());
   }
+}
+
+// Rows of so few items that a loop over them would take as long as they do.
+template <int kCount, typename T>
+[[gnu::always_inline]] inline void copy_few(char* to, std::int64_t to_stride, const char* from,
+                                            std::int64_t from_stride, std::int64_t step,
+                                            std::int64_t rows) {
+  using Item = typename Loose<T>::Item;
+  for (std::int64_t r = 0; r < rows; ++r, to += to_stride, from += from_stride) {
+    T items[kCount];
+    for (int i = 0; i < kCount; ++i) items[i] = *reinterpret_cast<const Item*>(from + i * step);
+    for (int i = 0; i < kCount; ++i) reinterpret_cast<Item*>(to)[i] = items[i];
+  }
+}
+
+template <typename T>
+[[gnu::always_inline]] inline void copy_rows_of(char* to, std::int64_t to_stride, const char* from,
+                                                std::int64_t from_stride, std::int64_t step,
+                                                std::int64_t count, std::int64_t rows) {
+  if (count == 2) return copy_few<2, T>(to, to_stride, from, from_stride, step, rows);
+  if (count == 3) return copy_few<3, T>(to, to_stride, from, from_stride, step, rows);
+  if (count == 4) return copy_few<4, T>(to, to_stride, from, from_stride, step, rows);
+  using Item = typename Loose<T>::Item;
+  constexpr auto kItem = static_cast<std::int64_t>(sizeof(T));
+  if (step % kItem != 0) {  // items that are several elements
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t i = 0; i < count; ++i)
+        reinterpret_cast<Item*>(to + r * to_stride)[i] =
+            *reinterpret_cast<const Item*>(from + r * from_stride + i * step);
+    return;
+  }
+  with_step(step / kItem, [=](auto known) __attribute__((always_inline)) {
+    for (std::int64_t r = 0; r < rows; ++r)
+      copy<known>(reinterpret_cast<T*>(to + r * to_stride),
+                  reinterpret_cast<const T*>(from + r * from_stride), step / kItem, count);
+  });
 }
 
 template <int kColumns, typename T>
@@ -159,7 +197,16 @@ void transpose_items(char* to, std::int64_t to_stride, const char* from, std::in
   attribute void copy_##suffix(void* to, const void* from, std::int64_t item, std::int64_t step,  \
                                std::int64_t count) {                                              \
     with_items(item, [=]<typename T>(T*) __attribute__((always_inline)) {                         \
-      copy(static_cast<T*>(to), static_cast<const T*>(from), step, count);                        \
+      with_step(step, [=](auto known) __attribute__((always_inline)) {                            \
+        copy<known>(static_cast<T*>(to), static_cast<const T*>(from), step, count);               \
+      });                                                                                         \
+    });                                                                                           \
+  }                                                                                               \
+  attribute void rows_##suffix(char* to, std::int64_t to_stride, const char* from,                \
+                               std::int64_t from_stride, std::int64_t item, std::int64_t step,    \
+                               std::int64_t count, std::int64_t rows) {                           \
+    with_items(item, [=]<typename T>(T*) __attribute__((always_inline)) {                         \
+      copy_rows_of<T>(to, to_stride, from, from_stride, step, count, rows);                       \
     });                                                                                           \
   }                                                                                               \
   attribute void merge_##suffix(void* to, const char* const* from, std::int64_t item,             \
@@ -184,6 +231,21 @@ void copy_steps(void* to, const void* from, std::int64_t item, std::int64_t step
   if (has_avx2()) return copy_avx2(to, from, item, step, count);
 #endif
   copy_plain(to, from, item, step, count);
+}
+
+void copy_rows(char* to, std::int64_t to_stride, const char* from, std::int64_t from_stride,
+               std::int64_t item, std::int64_t step, std::int64_t count, std::int64_t rows) {
+  if (step == item && count * item >= 4) {
+    const auto bytes = static_cast<std::size_t>(count * item);
+    for (std::int64_t r = 0; r < rows; ++r)
+      copy_bytes(to + r * to_stride, from + r * from_stride, bytes);
+    return;
+  }
+#if defined(__x86_64__)
+  if (has_avx512()) return rows_avx512(to, to_stride, from, from_stride, item, step, count, rows);
+  if (has_avx2()) return rows_avx2(to, to_stride, from, from_stride, item, step, count, rows);
+#endif
+  rows_plain(to, to_stride, from, from_stride, item, step, count, rows);
 }
 
 void interleave(void* to, const char* const* from, std::int64_t item, std::int64_t columns,
