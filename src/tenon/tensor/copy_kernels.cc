@@ -130,8 +130,8 @@ void repeat_row(char* target, const char* row, std::int64_t row_bytes, std::int6
   });
 }
 
-// Not inlined into the loop for any number of operands: GCC would warn that the second one's pointer
-// may be missing there.
+// Not inlined into the loop for any number of operands: GCC would warn that the second one's
+// pointer may be missing there.
 #define TENON_APART __attribute__((noinline))
 
 // Rows that are dense in the target, and in the source or short.

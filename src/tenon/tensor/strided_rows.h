@@ -10,8 +10,8 @@ namespace tenon::detail {
 void copy_steps(void* to, const void* from, std::int64_t item, std::int64_t step,
                 std::int64_t count);
 
-// Rows of `count` items each: to[r to_stride + i item] = from[r from_stride + i step], all strides in
-// bytes. Rows that are too short for a call each; a step of `item` copies dense ones.
+// Rows of `count` items each: to[r to_stride + i item] = from[r from_stride + i step], all strides
+// in bytes. Rows that are too short for a call each; a step of `item` copies dense ones.
 void copy_rows(char* to, std::int64_t to_stride, const char* from, std::int64_t from_stride,
                std::int64_t item, std::int64_t step, std::int64_t count, std::int64_t rows);
 
