@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -159,6 +159,8 @@ void choices(Runner& r) {
 }
 
 void random_cases(Runner& r, const Options& options, bool gradients) {
+  fmt::print("{} cases of seed {}{}\n", options.cases, options.seed,
+             gradients ? ", with their gradients" : "");
   std::uint64_t done = 0;
   for (std::uint64_t number = 0; done < options.cases; ++number) {
     const RandomCase c = random_case(options.seed, number);
@@ -191,15 +193,16 @@ void run_all(const Options& options, int threads) {
 
 int run(int argc, char** argv) {
   Options options;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--threads") == 0) options.threads = std::atoi(argv[i + 1]);
-    if (std::strcmp(argv[i], "--filter") == 0) options.filter = argv[i + 1];
-    if (std::strcmp(argv[i], "--section") == 0) options.section = argv[i + 1];
-    if (std::strcmp(argv[i], "--seed") == 0) options.seed = std::strtoull(argv[i + 1], nullptr, 10);
-    if (std::strcmp(argv[i], "--cases") == 0)
-      options.cases = std::strtoull(argv[i + 1], nullptr, 10);
-    if (std::strcmp(argv[i], "--rows") == 0) options.rows = std::max(1, std::atoi(argv[i + 1]));
-  }
+  CLI::App app("Operators beside PyTorch, OpenBLAS and oneDNN");
+  app.add_option("--threads", options.threads, "0: one, then two")->check(CLI::Range(0, 1024));
+  app.add_option("--filter", options.filter, "Only operators with this in their name");
+  app.add_option("--section", options.section, "One of these; else the first four")
+      ->check(CLI::IsMember({"figures", "products", "functions", "choices", "breadth", "random",
+                             "gradients"}));
+  app.add_option("--rows", options.rows, "Of functions")->check(CLI::Range(1, 1 << 20));
+  app.add_option("--seed", options.seed, "Of random cases");
+  app.add_option("--cases", options.cases, "How many")->check(CLI::Range(1, 1'000'000));
+  CLI11_PARSE(app, argc, argv);
   print_torch();
   if (options.threads > 0) {
     run_all(options, options.threads);

@@ -77,8 +77,7 @@ class Runner {
       in.push_back(c.inputs[i].detach());
       if (has[i]) leaves.push_back(in.back().set_requires_grad(true));
     }
-    const Tensor shape = c.ours(c.inputs);
-    const std::vector<Tensor> gradient = {to(ones(shape.sizes()), shape.dtype())};
+    const std::vector<Tensor> gradient = {ones_like(c.ours(c.inputs))};  // as PyTorch's, in order
     return [=, ours = c.ours] {
       const std::vector<Tensor> made = {ours(in)};
       keep(autograd::grad(made, leaves, gradient)[0]);
