@@ -130,15 +130,13 @@ void repeat_row(char* target, const char* row, std::int64_t row_bytes, std::int6
   });
 }
 
-// Not inlined into the loop for any number of operands: GCC would warn that the second one's
+// Rows that are dense in the target, and in the source or short. What runs over them is not inlined
+// into the loop for any number of operands, here and below: GCC would warn that the second one's
 // pointer may be missing there.
-#define TENON_APART __attribute__((noinline))
-
-// Rows that are dense in the target, and in the source or short.
 void copy_rows(const StridedLoop& loop, std::int64_t item) {
   const std::int64_t length = loop.row_length(), step = loop.row_stride(1);
   loop.over_rows().run_parallel(
-      [=](char** data, const std::int64_t* strides, std::int64_t rows) TENON_APART {
+      [=](char** data, const std::int64_t* strides, std::int64_t rows) __attribute__((noinline)) {
         detail::copy_rows(data[0], strides[0], data[1], strides[1], item, step, length, rows);
       },
       std::max<std::int64_t>(1, StridedLoop::kGrain / length));
@@ -193,7 +191,7 @@ void convert_panels(const StridedLoop& loop, detail::RowFunction convert, std::i
                     std::int64_t from_item) {
   const std::int64_t length = loop.row_length(), step = loop.row_stride(1);
   loop.over_rows().run_parallel(
-      [=](char** data, const std::int64_t* strides, std::int64_t rows) TENON_APART {
+      [=](char** data, const std::int64_t* strides, std::int64_t rows) __attribute__((noinline)) {
         alignas(64) char panel[kLongestGathered * 16];
         const std::int64_t row_bytes = length * from_item;
         const std::int64_t most = static_cast<std::int64_t>(sizeof panel) / row_bytes;
@@ -208,8 +206,6 @@ void convert_panels(const StridedLoop& loop, detail::RowFunction convert, std::i
       },
       std::max<std::int64_t>(1, StridedLoop::kGrain / length));
 }
-
-#undef TENON_APART
 
 }  // namespace
 

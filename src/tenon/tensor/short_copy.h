@@ -1,4 +1,4 @@
-// Copies of a few bytes, whose number is known when they are made.
+// Copies of so few bytes that a call of memcpy would take longer.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ template <std::size_t kPiece>
   std::memcpy(to, &first, kPiece);
   std::memcpy(to + bytes - kPiece, &last, kPiece);
 }
-// As memcpy; few bytes without a call.
+// As memcpy, which it calls for many bytes.
 [[gnu::always_inline]] inline void copy_bytes(char* to, const char* from, std::size_t bytes) {
   constexpr std::size_t kFew = 256, kPiece = 16;
   if (bytes > kFew || bytes < 4) {
