@@ -116,8 +116,9 @@ bool convolve_backwards(const Tensor& out, const Tensor& a, const Tensor& weight
   const IntList sizes = weight.sizes();  // [filters, channels of a group, kernel]
   const Tensor of_groups =
       weight.view({groups, sizes[0] / groups, sizes[1], sizes[2], sizes[3]}).transpose(1, 2);
-  const Tensor turned = ops::flip(of_groups, {3, 4})
-                            .view({groups * sizes[1], sizes[0] / groups, sizes[2], sizes[3]});
+  const Tensor turned =
+      contiguous(ops::flip(of_groups, {3, 4}))
+          .view({groups * sizes[1], sizes[0] / groups, sizes[2], sizes[3]});
   w.padding = beyond;
   std::swap(w.height, w.out_height);
   std::swap(w.width, w.out_width);

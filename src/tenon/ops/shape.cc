@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tenon/base/parallel.h"
+#include "tenon/ops/elementwise.h"
 #include "tenon/ops/indices.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
@@ -166,7 +167,7 @@ Tensor detail::flip(const Tensor& a, IntList dims) {
           fmt::format("flip: dimension {} comes twice in {}", dim, to_string(dims)));
     flipped |= bit;
   }
-  Tensor out = empty(a.sizes(), a.dtype(), device);
+  const Tensor out = elementwise_result(a.sizes(), a.dtype(), device, {&a});
   if (out.is_meta() || out.numel() == 0) return out;
   HostTurn host;
   if (vulkan::holds(a)) {

@@ -60,7 +60,8 @@ inline Tensor stack(std::span<const Tensor> tensors, std::int64_t dim = 0) {
 inline Tensor stack(std::initializer_list<Tensor> tensors, std::int64_t dim = 0) {
   return op::stack(std::span<const Tensor>(tensors.begin(), tensors.size()), dim);
 }
-// The order along those dimensions reversed, in a's shape; contiguous. No dimension may come twice.
+// The order along those dimensions reversed, in a's shape. No dimension may come twice. Strides are
+// a's where a is dense, as PyTorch's are, else contiguous.
 inline Tensor flip(const Tensor& a, IntList dims) { return op::flip(a, dims); }
 // Element i goes to place i + shift, modulo the size: a shift for each of `dims`. With one shift
 // and no dimensions, of the flattened tensor. The result has a's shape.
