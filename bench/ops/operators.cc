@@ -163,10 +163,7 @@ void random_cases(Runner& r, const Options& options, bool gradients) {
              gradients ? ", with their gradients" : "");
   std::uint64_t done = 0;
   for (std::uint64_t number = 0; done < options.cases; ++number) {
-    const RandomCase c = random_case(options.seed, number);
-    if (gradients && !has_gradients(c)) continue;
-    r.run(c, gradients);
-    ++done;
+    if (r.run_random(options.seed, number, gradients)) ++done;
   }
 }
 

@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "../torch_name.h"
+#include "apart.h"
 #include "peer.h"
 #include "random_cases.h"
 #include "tenon/autograd/autograd.h"
@@ -45,21 +47,21 @@ class Runner {
       calls[2] = openblas_matmul(peers.inputs[0], peers.inputs[1], threads_);
       calls[3] = onednn_matmul(peers.inputs[0], peers.inputs[1], threads_);
     }
-    measure(name, work, calls);
+    print(name, work, measure_together(calls));
   }
-  // Beside PyTorch alone.
-  void run(const RandomCase& c, bool gradients) {
-    const std::string name = name_of(c);
-    if (name.find(filter_) == std::string::npos) return;
-    const double bytes = static_cast<double>(c.inputs[0].nbytes());
+  // Beside PyTorch alone. False: gradients are wanted, and the case has none.
+  bool run_random(std::uint64_t seed, std::uint64_t number, bool gradients) {
     try {
-      const Call ours = gradients ? gradients_of(c) : [&] { keep(c.ours(c.inputs)); };
-      measure(name, bytes,
-              {ours, gradients ? peer_gradients(c.peer, c.inputs, wanted(c))
-                               : peer_call(c.peer, c.inputs)});
+      std::istringstream said(
+          ask_child([&](const Say& say) { measure_random(seed, number, gradients, say); }));
+      std::string name;
+      if (!std::getline(said, name)) return false;
+      double bytes = 0, ours = 0, theirs = 0;
+      if (said >> bytes >> ours >> theirs) print(name, bytes, {ours, theirs});
     } catch (const std::exception& e) {
-      fmt::print("{}: left out: {:.200}\n", name, e.what());
+      fmt::print("left out: {:.400}\n", e.what());
     }
+    return true;
   }
 
  private:
@@ -83,8 +85,22 @@ class Runner {
       keep(autograd::grad(made, leaves, gradient)[0]);
     };
   }
-  void measure(const std::string& name, double work, const std::vector<Call>& calls) {
-    std::vector<double> ns = measure_together(calls);
+  // Says the name on a line, and bytes and the nanoseconds of both; the name alone where the filter
+  // leaves it out, and nothing without gradients.
+  void measure_random(std::uint64_t seed, std::uint64_t number, bool gradients,
+                      const Say& say) const {
+    const RandomCase c = random_case(seed, number);
+    if (gradients && !has_gradients(c)) return;
+    const std::string name = name_of(c);
+    say(name + "\n");
+    if (name.find(filter_) == std::string::npos) return;
+    const Call ours = gradients ? gradients_of(c) : [&] { keep(c.ours(c.inputs)); };
+    const std::vector<double> ns =
+        measure_together({ours, gradients ? peer_gradients(c.peer, c.inputs, wanted(c))
+                                          : peer_call(c.peer, c.inputs)});
+    say(fmt::format("{} {} {}", c.inputs[0].nbytes(), ns[0], ns[1]));
+  }
+  void print(const std::string& name, double work, std::vector<double> ns) {
     ns.resize(4);
     double fastest = 0;
     std::string line = fmt::format("{:<30} {:>11.2f}", name, ns[0] / 1e3);

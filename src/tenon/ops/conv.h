@@ -1,7 +1,7 @@
-// Convolutions of one real floating-point dtype. Sums of 16-bit floats are of f32. Throws
-// InvalidArgument, with the shapes, where channels, groups, dtypes or options do not fit, and
-// OutOfMemory. Thread-safe unless a thread writes an argument. The result is the same on any number
-// of threads.
+// Convolutions of one real floating-point dtype. Sums of 16-bit floats are of f32. On the host,
+// what comes of channels-last images is channels-last. Throws InvalidArgument, with the shapes,
+// where channels, groups, dtypes or options do not fit, and OutOfMemory. Thread-safe unless a
+// thread writes an argument. The result is the same on any number of threads.
 #pragma once
 
 #include <array>

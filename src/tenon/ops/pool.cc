@@ -64,7 +64,7 @@ Tensor pool(const char* what, bool is_average, const Tensor& a, std::int64_t hei
   sizes[sizes.size() - 2] = height;
   sizes[sizes.size() - 1] = width;
   const DType compute = compute_dtype(a.dtype());
-  const MemoryFormat format = pool_format(a);
+  const MemoryFormat format = image_format(a);
   const Tensor out = empty(sizes, compute, device, format);
   const Tensor dense = contiguous(to(a, compute), format);
   if (out.is_meta() || out.numel() == 0) return to(out, a.dtype());

@@ -7,10 +7,10 @@
 
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
+#include "tenon/ops/image_format.h"
 #include "tenon/ops/kernels/cpu/channel_windows.h"
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/pool.h"
-#include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::ops {
 
@@ -100,14 +100,6 @@ class AdaptiveWindows {
  private:
   Pair size_;
 };
-
-// The order of what is computed from `a`: its own where its channels lie side by side, since
-// vectors of channels need no other order. Kernels of devices want planes.
-inline MemoryFormat pool_format(const Tensor& a) {
-  constexpr MemoryFormat kLast = MemoryFormat::kChannelsLast;
-  const bool is_last = !a.is_contiguous() && a.is_contiguous(kLast) && !vulkan::holds(a);
-  return is_last ? kLast : MemoryFormat::kContiguous;
-}
 
 // body(window, from, to, count) for each place of channels-last tensors: where the window starts in
 // the planes, where its channels are in the places, and how many elements an average is of. Windows

@@ -43,7 +43,7 @@ void add_to_chosen(const Tensor& out, const Tensor& g, const Tensor& choices,
 }  // namespace
 
 Tensor channel_pool::choices(const Tensor& a, const ops::PoolOptions& o) {
-  if (ops::pool_format(a) != kLast || !is_floating(a.dtype()) || a.numel() == 0 ||
+  if (ops::image_format(a) != kLast || !is_floating(a.dtype()) || a.numel() == 0 ||
       o.kernel.height > kMostChoices || o.kernel.width > kMostChoices ||
       o.kernel.height * o.kernel.width > kMostChoices)
     return {};

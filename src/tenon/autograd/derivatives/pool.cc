@@ -145,7 +145,7 @@ template <typename Windows>
 Tensor spread_averages(const Tensor& gradient, IntList sizes, const Windows& windows,
                        bool count_padding) {
   const DType compute = compute_dtype(gradient.dtype());
-  const MemoryFormat format = pool_format(gradient);
+  const MemoryFormat format = image_format(gradient);
   const Tensor g = contiguous(to(gradient, compute), format);
   const Tensor out = zero_(empty(sizes, compute, g.device(), format));
   if (g.is_meta()) return to(out, gradient.dtype());

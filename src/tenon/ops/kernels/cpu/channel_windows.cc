@@ -102,10 +102,119 @@ void channel_add_to_chosen(T* dx, const T* dy, const std::uint8_t* choices,
   for (std::int64_t c = 0; c < w.channels; ++c) dx[places[choices[c]] + c] += dy[c];
 }
 
+// Several sums at a time, so that none waits for another: of `kCount` places, which share a tap, or
+// of `kCount` vectors of channels of one place.
+template <std::size_t kCount, bool kOfPlaces, typename T, class D>
+HWY_INLINE void weigh_some(D d, T* out, const T* in, const T* taps, const T* bias,
+                           const cpu::WeighedWindow& w, std::int64_t step, std::int64_t n) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto number = [](std::size_t i) { return static_cast<std::int64_t>(i); };
+  hn::Vec<D> sums[kCount];
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const std::int64_t apart = kOfPlaces ? 0 : lanes;
+    sums[i] = bias == nullptr ? hn::Zero(d) : load_some(d, bias + number(i) * apart, n);
+  }
+  for (std::int64_t row = 0; row < w.window.rows; ++row) {
+    const T* from = in + row * w.window.pitch;
+    const T* tap = taps + row * w.tap_pitch;
+    for (std::int64_t column = 0; column < w.window.columns; ++column) {
+      auto weight = load_some(d, tap, n);
+      for (std::size_t i = 0; i < kCount; ++i) {
+        if (!kOfPlaces && i > 0) weight = load_some(d, tap + number(i) * lanes, n);
+        const T* element = from + number(i) * (kOfPlaces ? step : lanes);
+        sums[i] = hn::MulAdd(load_some(d, element, n), weight, sums[i]);
+      }
+      from += w.across;
+      tap += w.window.channels;
+    }
+  }
+  const std::int64_t apart = kOfPlaces ? w.window.channels : lanes;
+  for (std::size_t i = 0; i < kCount; ++i) store_some(d, sums[i], out + number(i) * apart, n);
+}
+
+template <typename T>
+void channel_weigh(T* out, const T* in, const T* taps, const T* bias, const cpu::WeighedWindow& w,
+                   std::int64_t places, std::int64_t step) {
+  constexpr std::size_t kVectors = 4;
+  const hn::ScalableTag<T> all;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(all));
+  const std::int64_t channels = w.window.channels;
+  const auto offset = [&](std::int64_t c) { return bias == nullptr ? bias : bias + c; };
+  const auto together = [&]<std::size_t kPlaces>(std::int64_t place) HWY_ATTR {
+    each_vector<T>(channels, [&](auto d, std::int64_t c, std::int64_t n) HWY_ATTR {
+      weigh_some<kPlaces, true>(d, out + place * channels + c, in + place * step + c, taps + c,
+                                offset(c), w, step, n);
+    });
+  };
+  std::int64_t place = 0;
+  for (; place + 8 <= places; place += 8) together.template operator()<8>(place);
+  for (; place + 4 <= places; place += 4) together.template operator()<4>(place);
+  for (; place < places; ++place) {
+    const std::int64_t block = static_cast<std::int64_t>(kVectors) * lanes;
+    const std::int64_t whole = channels / block * block;
+    T* const to = out + place * channels;
+    const T* const from = in + place * step;
+    for (std::int64_t c = 0; c < whole; c += block)
+      weigh_some<kVectors, false>(all, to + c, from + c, taps + c, offset(c), w, step, lanes);
+    each_vector<T>(channels - whole, [&](auto d, std::int64_t c, std::int64_t n) HWY_ATTR {
+      c += whole;
+      weigh_some<1, true>(d, to + c, from + c, taps + c, offset(c), w, step, n);
+    });
+  }
+}
+
+// Taps `number` and on, row by row.
+template <std::size_t kCount, typename T, class D>
+HWY_INLINE void correlate_some(D d, T* taps, const T* in, const T* dy, const cpu::WeighedWindow& w,
+                               std::int64_t number, std::int64_t places, std::int64_t step,
+                               std::int64_t n) {
+  const T* from[kCount];
+  T* to[kCount];
+  hn::Vec<D> sums[kCount];
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const std::int64_t tap = number + static_cast<std::int64_t>(i);
+    const std::int64_t row = tap / w.window.columns, column = tap % w.window.columns;
+    from[i] = in + row * w.window.pitch + column * w.across;
+    to[i] = taps + row * w.tap_pitch + column * w.window.channels;
+    sums[i] = load_some(d, to[i], n);
+  }
+  for (std::int64_t place = 0; place < places; ++place) {
+    const auto factor = load_some(d, dy + place * w.window.channels, n);
+    for (std::size_t i = 0; i < kCount; ++i)
+      sums[i] = hn::MulAdd(load_some(d, from[i] + place * step, n), factor, sums[i]);
+  }
+  for (std::size_t i = 0; i < kCount; ++i) store_some(d, sums[i], to[i], n);
+}
+
+// Some places at a time, so that what the next channels read is in the first cache still.
+template <typename T>
+void channel_correlate(T* taps, const T* in, const T* dy, const cpu::WeighedWindow& w,
+                       std::int64_t places, std::int64_t step) {
+  constexpr std::int64_t kMany = 9, kSome = 3, kCacheBytes = 24 << 10, kLeast = 8;
+  const std::int64_t channels = w.window.channels, count = w.window.rows * w.window.columns;
+  const std::int64_t place_bytes =
+      (w.window.rows + 1) * channels * static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t most = std::max(kLeast, kCacheBytes / place_bytes);
+  for (std::int64_t first = 0; first < places; first += most) {
+    const std::int64_t some = std::min(most, places - first);
+    each_vector<T>(channels, [&](auto d, std::int64_t c, std::int64_t n) HWY_ATTR {
+      const T* from = in + first * step + c;
+      const T* factors = dy + first * channels + c;
+      std::int64_t tap = 0;
+      for (; tap + kMany <= count; tap += kMany)
+        correlate_some<kMany>(d, taps + c, from, factors, w, tap, some, step, n);
+      for (; tap + kSome <= count; tap += kSome)
+        correlate_some<kSome>(d, taps + c, from, factors, w, tap, some, step, n);
+      for (; tap < count; ++tap)
+        correlate_some<1>(d, taps + c, from, factors, w, tap, some, step, n);
+    });
+  }
+}
+
 template <typename T>
 constexpr cpu::ChannelWindowKernels<T> kChannelKernels = {
     &channel_largest<T>, &channel_average<T>, &channel_share<T>, &channel_choices<T>,
-    &channel_add_to_chosen<T>};
+    &channel_add_to_chosen<T>, &channel_weigh<T>, &channel_correlate<T>};
 
 }  // namespace
 

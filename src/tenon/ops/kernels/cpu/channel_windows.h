@@ -1,4 +1,5 @@
-// Windows over elements whose channels lie side by side: pools of channels-last tensors.
+// Windows over elements whose channels lie side by side: pools of channels-last tensors, and
+// convolutions of their single channels.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,13 @@ namespace tenon::ops::cpu {
 // `pitch` elements of the tensor lie from a row to the next.
 struct ChannelWindow {
   std::int64_t rows, columns, channels, pitch;
+};
+
+// Where each element has a tap: `across` elements of the tensor lie from a column to the next, and
+// `tap_pitch` taps from a row of them to the next.
+struct WeighedWindow {
+  ChannelWindow window;
+  std::int64_t across, tap_pitch;
 };
 
 // For T = float and double. Each channel of a window by itself, its elements row by row.
@@ -24,6 +32,13 @@ struct ChannelWindowKernels {
   // Adds dy to the chosen elements.
   void (*add_to_chosen)(T* dx, const T* dy, const std::uint8_t* choices,
                         const ChannelWindow& window);
+  // Of `places` windows that lie `step` elements apart: the bias, if not null, and each element
+  // times its tap.
+  void (*weigh)(T* out, const T* in, const T* taps, const T* bias, const WeighedWindow& window,
+                std::int64_t places, std::int64_t step);
+  // Adds to each tap the sum over such places of dy times the element there.
+  void (*correlate)(T* taps, const T* in, const T* dy, const WeighedWindow& window,
+                    std::int64_t places, std::int64_t step);
 };
 
 // For the best instruction set that the machine has.

@@ -3,17 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "tenon/base/align.h"
-#include "tenon/base/hash.h"
 #include "tenon/base/parallel.h"
 #include "tenon/ops/kernels/cpu/onednn_engine.h"
 #include "tenon/ops/kernels/cpu/onednn_gemm.h"
+#include "tenon/ops/kernels/cpu/onednn_shape.h"
 #include "tenon/ops/kernels/cpu/openmp_threads.h"
 #include "tenon/ops/kernels/cpu/workspaces.h"
 #include "tenon/tensor/factories.h"
@@ -21,95 +20,7 @@
 namespace tenon::ops::cpu {
 namespace {
 
-using dnnl::memory;
-using Tag = memory::format_tag;
-
-constexpr memory::data_type kF32 = memory::data_type::f32;
-
-memory::data_type type_of(const Tensor& t) {
-  return t.dtype() == DType::kBF16 ? memory::data_type::bf16 : kF32;
-}
-
-memory::dims dense_strides(const memory::dims& sizes) {
-  return {sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1};
-}
-
-// Some images of a convolution, or some rows of an image's result.
-struct Part {
-  std::int64_t image, images, row, rows;
-};
-
-// The geometry of a convolution, or of a part of it.
-struct Shape {
-  Shape(const Tensor& a, const Tensor& weight, const Tensor& out, const ConvOptions& o)
-      : source_type(type_of(a)),
-        target_type(type_of(out)),
-        source(a.sizes().begin(), a.sizes().end()),
-        filter(weight.sizes().begin(), weight.sizes().end()),
-        target(out.sizes().begin(), out.sizes().end()),
-        source_strides(dense_strides(source)),
-        target_strides(dense_strides(target)),
-        filter_tag(o.groups == 1 ? Tag::oihw : Tag::goihw),
-        stride{o.stride.height, o.stride.width},
-        padding{o.padding.height, o.padding.width},
-        padding_after(padding),
-        // oneDNN counts the elements between two taps.
-        dilation{o.dilation.height - 1, o.dilation.width - 1},
-        reach((weight.size(2) - 1) * o.dilation.height + 1) {
-    if (o.groups == 1) return;
-    filter[0] /= o.groups;
-    filter.insert(filter.begin(), o.groups);
-  }
-  Shape of(const Part& part) const {
-    Shape other = *this;
-    other.source[0] = other.target[0] = part.images;
-    if (part.rows == target[2]) return other;
-    const std::int64_t begin = part.row * stride[0] - padding[0];
-    const std::int64_t end = begin + (part.rows - 1) * stride[0] + reach;
-    other.target[2] = part.rows;
-    other.source[2] = std::min(end, source[2]) - std::max<std::int64_t>(begin, 0);
-    other.padding[0] = std::max<std::int64_t>(-begin, 0);
-    other.padding_after[0] = std::max<std::int64_t>(end - source[2], 0);
-    return other;
-  }
-  // Where a part's elements begin.
-  char* source_at(const Tensor& whole, const Part& part) const {
-    const std::int64_t row = std::max<std::int64_t>(part.row * stride[0] - padding[0], 0);
-    return at(whole, part.image * source_strides[0] + row * source_strides[2]);
-  }
-  char* target_at(const Tensor& whole, const Part& part) const {
-    return at(whole, part.image * target_strides[0] + part.row * target_strides[2]);
-  }
-  static char* at(const Tensor& whole, std::int64_t element) {
-    return static_cast<char*>(const_cast<void*>(whole.const_data_ptr())) +
-           element * static_cast<std::int64_t>(whole.item_size());
-  }
-  // As our tensors have them.
-  memory::desc source_desc() const { return {source, source_type, source_strides}; }
-  memory::desc target_desc() const { return {target, target_type, target_strides}; }
-  memory::desc filter_desc(memory::data_type of) const { return {filter, of, filter_tag}; }
-  memory::desc bias_desc(memory::data_type of) const { return {{target[1]}, of, Tag::x}; }
-  // As a primitive may want them.
-  memory::desc source_in(Tag tag) const { return {source, source_type, tag}; }
-  memory::desc target_in(Tag tag) const { return {target, target_type, tag}; }
-  memory::desc any_filter(memory::data_type of) const { return {filter, of, Tag::any}; }
-  std::int64_t images() const { return source[0]; }
-  bool operator==(const Shape&) const = default;
-  std::uint64_t hash() const {
-    RunningHash hash;
-    hash.add(static_cast<std::uint64_t>(source_type));
-    for (const memory::dims* sizes : {&source, &filter, &target, &stride, &padding, &dilation})
-      for (const std::int64_t size : *sizes) hash.add(static_cast<std::uint64_t>(size));
-    return hash.value();
-  }
-
-  memory::data_type source_type, target_type;
-  memory::dims source, filter, target;
-  memory::dims source_strides, target_strides;  // of the whole
-  Tag filter_tag;
-  memory::dims stride, padding, padding_after, dilation;
-  std::int64_t reach;  // rows from a filter's first tap to its last
-};
+using namespace onednn;
 
 dnnl::primitive_attr with_scratchpad() {
   dnnl::primitive_attr attributes;
@@ -127,32 +38,37 @@ bool is_direct(const Description& chosen) {
 constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 using Forward = dnnl::convolution_forward::primitive_desc;
 
-Forward forward(const Shape& s, bool bias, dnnl::prop_kind kind, Tag source, Tag target) {
+Forward forward(const ConvShape& s, bool bias, dnnl::prop_kind kind, Tag source, Tag target) {
   return describe<dnnl::convolution_forward>(
       with_scratchpad(), kind, kDirect, s.source_in(source), s.any_filter(s.source_type),
       bias ? s.bias_desc(s.source_type) : memory::desc(), s.target_in(target), s.stride,
       s.dilation, s.padding, s.padding_after);
 }
 
-// For itself oneDNN often chooses the order NHWC, whose copies from and to NCHW take longer than
+// For itself oneDNN often chooses the order NHWC. Of planes, copies from and to it take longer than
 // those of blocks of 16 channels; of many channels of f32 its kernels save more, unless they have
-// one row. A few channels stay as they are.
-Forward inference(const Shape& s, bool bias) {
-  constexpr std::int64_t kBlock = 16, kMany = 128;
+// one row. A few channels stay as they are. Channels-last images do, too, unless their channels
+// fill many blocks: elements that are a power of two apart push each other out of the caches.
+Forward inference(const ConvShape& s, bool bias) {
+  constexpr std::int64_t kBlock = 16, kManyOfLast = 64, kMany = 128;
   const auto kind = dnnl::prop_kind::forward_inference;
   const std::int64_t channels = s.source[1];
+  const auto direct = [&](Tag source, Tag target) -> std::optional<Forward> {
+    const Forward chosen = forward(s, bias, kind, source, target);
+    return is_direct(chosen) ? std::optional(chosen) : std::nullopt;
+  };
+  std::optional<Forward> found;
+  const bool fills_blocks = channels % kBlock == 0;
+  if (s.is_last && !(fills_blocks && channels >= kManyOfLast)) found = direct(Tag::nhwc, Tag::nhwc);
   const bool saves_more = s.source_type == kF32 && channels >= kMany && s.reach > 1;
-  const bool is_blocked = channels < kBlock || (channels % kBlock == 0 && !saves_more);
-  if (s.filter_tag == Tag::oihw && is_blocked) {
-    const Tag source = channels < kBlock ? Tag::nchw : Tag::nChw16c;
-    const Forward blocked = forward(s, bias, kind, source, Tag::nChw16c);
-    if (is_direct(blocked)) return blocked;
-  }
-  return forward(s, bias, kind, Tag::any, Tag::any);
+  const bool is_blocked = channels < kBlock || (fills_blocks && !saves_more);
+  if (!found && !s.is_grouped && is_blocked)
+    found = direct(channels < kBlock ? Tag::nchw : Tag::nChw16c, Tag::nChw16c);
+  return found ? *found : forward(s, bias, kind, Tag::any, Tag::any);
 }
 
 // What the descriptions of gradients want.
-Forward training(Shape s, bool bias) {
+Forward training(ConvShape s, bool bias) {
   s.source_type = s.target_type;
   return forward(s, bias, dnnl::prop_kind::forward_training, Tag::any, Tag::any);
 }
@@ -257,16 +173,6 @@ struct Filter {
   memory view;
 };
 
-// Parts of `images` images each, or of `rows` rows of one image's result.
-std::vector<Part> cut(const Shape& whole, std::int64_t images, std::int64_t rows) {
-  std::vector<Part> parts;
-  for (std::int64_t image = 0; image < whole.images(); image += images)
-    for (std::int64_t row = 0; row < whole.target[2]; row += rows)
-      parts.push_back({image, std::min(images, whole.images() - image), row,
-                       std::min(rows, whole.target[2] - row)});
-  return parts;
-}
-
 template <typename Plan>
 using Plans = std::vector<std::shared_ptr<const Plan>>;
 
@@ -274,9 +180,9 @@ using Plans = std::vector<std::shared_ptr<const Plan>>;
 // longer than a small convolution, so each thread keeps its last ones, until another takes a plan's
 // place.
 template <typename Plan>
-std::shared_ptr<const Plan> known_plan(const Shape& shape, bool bias, int threads) {
+std::shared_ptr<const Plan> known_plan(const ConvShape& shape, bool bias, int threads) {
   struct Known {
-    Shape shape;
+    ConvShape shape;
     bool bias;
     int threads;
     std::shared_ptr<const Plan> plan;
@@ -293,16 +199,16 @@ std::shared_ptr<const Plan> known_plan(const Shape& shape, bool bias, int thread
 // Calls work.run(number, part, plan, piece) for each part. Parts of one shape have one plan. A
 // single part runs on that many threads of oneDNN's own.
 template <typename Plan, typename Work>
-bool for_parts(const Shape& whole, const std::vector<Part>& parts, int threads_for_one, bool bias,
-               Work&& work) {
+bool for_parts(const ConvShape& whole, const std::vector<Part>& parts, int threads_for_one,
+               bool bias, Work&& work) {
   const int threads = parts.size() == 1 ? threads_for_one : 1;
   const OpenMpThreads here(threads);
-  std::vector<Shape> shapes;
+  std::vector<ConvShape> shapes;
   Plans<Plan> plans;
   std::vector<std::size_t> plan_of;
   std::size_t room_bytes = 0;
   for (const Part& part : parts) {
-    const Shape shape = whole.of(part);
+    const ConvShape shape = whole.of(part);
     const auto known = std::find(shapes.begin(), shapes.end(), shape);
     plan_of.push_back(static_cast<std::size_t>(known - shapes.begin()));
     if (known != shapes.end()) continue;
@@ -327,33 +233,10 @@ bool for_parts(const Shape& whole, const std::vector<Part>& parts, int threads_f
   return true;
 }
 
-// Eight parts or so: enough to even out threads, small enough to stay in the caches.
-std::int64_t part_length(std::int64_t images) { return (images + 7) / 8; }
-
-// How many rows of the result a part has. Where there are few images, a power of two of parts, so
-// that two and four threads get as much each; enough work to pay for another look at the filter,
-// and enough rows, since neighbours read some twice.
-std::int64_t part_rows(const Shape& s, std::int64_t filter_elements) {
-  constexpr std::int64_t kFewImages = 4, kMostParts = 16, kLeastWork = 16 << 20;
-  const std::int64_t rows = s.target[2];
-  if (s.images() >= kFewImages || s.padding[0] >= s.reach) return rows;
-  const std::int64_t work = rows * s.target[3] * filter_elements;
-  std::int64_t parts = 1;
-  while (2 * parts * s.images() <= kMostParts && 2 * parts * kLeastWork <= work &&
-         2 * parts * s.reach <= rows)
-    parts *= 2;
-  const std::int64_t length = (rows + parts - 1) / parts;
-  if (parts == 1) return rows;
-  // The copies between layouts are much faster where a part's places fill whole vectors.
-  constexpr std::int64_t kVector = 16;
-  const std::int64_t multiple = kVector / std::gcd(kVector, s.target[3]);
-  return multiple < length ? (length + multiple - 1) / multiple * multiple : length;
-}
-
 // --- Forward.
 
 struct ForwardPlan {
-  ForwardPlan(const Shape& s, bool bias)
+  ForwardPlan(const ConvShape& s, bool bias)
       : chosen(inference(s, bias)),
         direct(is_direct(chosen)),
         primitive(chosen),
@@ -387,7 +270,7 @@ struct Filters {
 };
 
 struct ForwardWork {
-  const Shape& shape;
+  const ConvShape& shape;
   const Tensor &out, &a, &weight, &bias;
   Filters filters = {};
 
@@ -412,7 +295,7 @@ struct ForwardWork {
 
 // --- The gradient of the input.
 
-dnnl::convolution_backward_data::primitive_desc backward_input(const Shape& s) {
+dnnl::convolution_backward_data::primitive_desc backward_input(const ConvShape& s) {
   return describe_gradient<dnnl::convolution_backward_data>(
       with_scratchpad(), training(s, false), kDirect, s.source_in(Tag::any),
       s.any_filter(s.target_type), s.target_in(Tag::any), s.stride, s.dilation, s.padding,
@@ -420,7 +303,7 @@ dnnl::convolution_backward_data::primitive_desc backward_input(const Shape& s) {
 }
 
 struct InputPlan {
-  InputPlan(const Shape& s, bool)
+  InputPlan(const ConvShape& s, bool)
       : chosen(backward_input(s)),
         direct(is_direct(chosen)),
         primitive(chosen),
@@ -438,7 +321,7 @@ struct InputPlan {
 };
 
 struct InputWork {
-  const Shape& shape;
+  const ConvShape& shape;
   const Tensor &grad_input, &grad_output, &weight;
   Filters filters = {};
 
@@ -459,7 +342,7 @@ struct InputWork {
 
 // --- The gradient of the weight and the bias.
 
-dnnl::convolution_backward_weights::primitive_desc backward_weight(const Shape& s, bool bias) {
+dnnl::convolution_backward_weights::primitive_desc backward_weight(const ConvShape& s, bool bias) {
   return describe_gradient<dnnl::convolution_backward_weights>(
       with_scratchpad(), training(s, bias), kDirect, s.source_in(Tag::any), s.any_filter(kF32),
       bias ? s.bias_desc(kF32) : memory::desc(), s.target_in(Tag::any), s.stride, s.dilation,
@@ -467,7 +350,7 @@ dnnl::convolution_backward_weights::primitive_desc backward_weight(const Shape& 
 }
 
 struct WeightPlan {
-  WeightPlan(const Shape& s, bool bias)
+  WeightPlan(const ConvShape& s, bool bias)
       : chosen(backward_weight(s, bias)),
         direct(is_direct(chosen)),
         primitive(chosen),
@@ -487,7 +370,7 @@ struct WeightPlan {
 
 // Each piece has a gradient of its own, in our layout; they are added in order.
 struct WeightWork {
-  const Shape& shape;
+  const ConvShape& shape;
   const Tensor &grad_weight, &grad_bias, &grad_output, &a;
   Tensor weights = {}, biases = {};  // by piece
 
@@ -544,7 +427,7 @@ bool has_onednn_conv(DType dtype) {
 
 bool onednn_conv2d(const Tensor& out, const Tensor& a, const Tensor& weight, const Tensor& bias,
                    const ConvOptions& options) {
-  const Shape shape(a, weight, out, options);
+  const ConvShape shape(a, weight, out, options);
   const std::int64_t rows = part_rows(shape, weight.numel());
   const auto parts = cut(shape, part_length(shape.images()), rows);
   return for_parts<ForwardPlan>(shape, parts, num_threads(), bias.defined(),
@@ -556,7 +439,7 @@ bool onednn_conv2d_backward_input(const Tensor& grad_input, const Tensor& grad_o
   // oneDNN would compute 16 channels; columns of a few take less.
   constexpr std::int64_t kFew = 8;
   if (options.groups == 1 && weight.size(1) < kFew) return false;
-  const Shape shape(grad_input, weight, grad_output, options);
+  const ConvShape shape(grad_input, weight, grad_output, options);
   const auto parts = cut(shape, part_length(shape.images()), shape.target[2]);
   return for_parts<InputPlan>(shape, parts, num_threads(), false,
                               InputWork{shape, grad_input, grad_output, weight});
@@ -565,7 +448,7 @@ bool onednn_conv2d_backward_input(const Tensor& grad_input, const Tensor& grad_o
 bool onednn_conv2d_backward_weight(const Tensor& grad_weight, const Tensor& grad_bias,
                                    const Tensor& grad_output, const Tensor& a,
                                    const ConvOptions& options) {
-  const Shape shape(a, grad_weight, grad_output, options);
+  const ConvShape shape(a, grad_weight, grad_output, options);
   WeightWork work{shape, grad_weight, grad_bias, grad_output, a};
   const std::int64_t length = weight_part_length(shape.images(), grad_weight.nbytes());
   if (!for_parts<WeightPlan>(shape, cut(shape, length, shape.target[2]), 1, grad_bias.defined(),

@@ -3,9 +3,9 @@
 
 #include "tenon/ops/conv.h"
 
-// All take dense tensors of one dtype that has_onednn_conv, in NCHW order, [N, C, H, W] and [out,
-// C / groups, kh, kw], and compute directly in whatever blocked layout suits the machine. The
-// batch, or of few images the rows of the result, are cut into parts by sizes alone. Several
+// All take dense tensors of one dtype that has_onednn_conv, [N, C, H, W] and [out, C / groups, kh,
+// kw], each contiguous or channels-last, and compute directly in whatever layout suits the machine.
+// The batch, or of few images the rows of the result, are cut into parts by sizes alone. Several
 // threads take parts, and what parts add up to is added in order: the result is the same on any
 // number of threads. Copies in other layouts exist for the parts in work only, and come from the
 // current allocator.
