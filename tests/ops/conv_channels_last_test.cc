@@ -108,5 +108,19 @@ TEST(ConvChannelsLast, TransposedIsThatOfPlanes) {
   }
 }
 
+TEST(ConvChannelsLast, OfNoElementsIsTheBias) {
+  const Tensor bias = randn({5});
+  for (const MemoryFormat format : {MemoryFormat::kContiguous, kLast})
+    for (const std::int64_t images : {0, 2})
+      for (const std::int64_t channels : {0, 4}) {
+        if (images > 0 && channels > 0) continue;
+        const Tensor a = contiguous(randn({images, channels, 6, 6}), format);
+        const Tensor weight = randn({5, channels, 3, 3});
+        for (const Tensor& out : {ops::conv2d(a, weight, bias, {1, 1}),
+                                  ops::conv_transpose2d(a, weight.transpose(0, 1), bias, {1, 1})})
+          EXPECT_TRUE(ops::all(ops::eq(out, bias.view({1, 5, 1, 1}))).item<bool>());
+      }
+}
+
 }  // namespace
 }  // namespace tenon

@@ -63,6 +63,12 @@ vulkan::Windows on_device(const ConvWindow& w) {
 
 constexpr MemoryFormat kLast = MemoryFormat::kChannelsLast;
 
+// What no elements give.
+void start_with(const Tensor& out, const Tensor& bias) {
+  if (out.is_meta()) return;
+  bias.defined() ? copy_(out, bias.view({1, -1, 1, 1})) : zero_(out);
+}
+
 bool is_by_channels(const ConvWindow& w) { return w.channels == 1 && w.options.groups > 1; }
 
 // A kernel of 1 x 1 is a product as it is, or of the places that its strides reach. In f32 that is
@@ -90,7 +96,7 @@ Tensor detail::conv2d_weight_gradient(const Tensor& gradient, const Tensor& a, I
                                       const ConvOptions& o) {
   const DType compute = compute_dtype(a.dtype());
   const Tensor out = zeros(sizes, compute, a.device());
-  if (gradient.numel() > 0) {
+  if (out.numel() > 0 && gradient.numel() > 0 && a.numel() > 0) {
     const ConvWindow w{sizes[1], a.size(2), a.size(3),        sizes[2],
                    sizes[3], gradient.size(2), gradient.size(3), o};
     const MemoryFormat format = image_format(a);
@@ -133,7 +139,8 @@ Tensor detail::conv2d(const Tensor& a, const Tensor& weight, const Tensor& bias,
   const DType compute =
       by_onednn && cpu::has_onednn_conv(a.dtype()) ? a.dtype() : compute_dtype(a.dtype());
   const Tensor out = empty(sizes, compute, device, format);
-  if (out.numel() > 0) {
+  if (a.numel() == 0) start_with(out, bias);
+  if (out.numel() > 0 && a.numel() > 0) {
     const Tensor image = contiguous(to(a, compute), format);
     const Tensor filter = contiguous(to(weight, compute), format);
     const Tensor offset = bias.defined() ? contiguous(to(bias, compute)) : bias;
@@ -188,14 +195,18 @@ Tensor detail::conv_transpose2d(const Tensor& a, const Tensor& weight, const Ten
       empty({a.size(0), filters, height, width}, bias.defined() ? full : compute, device, format);
   const Tensor image = contiguous(to(a, compute), format);
   const Tensor filter = contiguous(to(weight, compute), format);
+  if (a.numel() == 0 || out.numel() == 0) {
+    start_with(out, bias);
+    return to(out, a.dtype());
+  }
   HostTurn host;
-  if (vulkan::holds(out) && a.numel() > 0) {
+  if (vulkan::holds(out)) {
     const Tensor offset = bias.defined() ? contiguous(to(bias, full)) : bias;
     if (convolve_transposed_on_device(out, image, filter, offset, on_device(w), o.groups))
       return to(out, a.dtype());
     host.take("conv_transpose2d", device);
   }
-  if (by_onednn && cpu::has_onednn_conv(compute) && !out.is_meta() && out.numel() > 0) {
+  if (by_onednn && cpu::has_onednn_conv(compute) && !out.is_meta()) {
     if (cpu::onednn_conv2d_backward_input(out, image, filter, o)) {
       if (bias.defined()) add_(out, bias.view({1, -1, 1, 1}));
       return to(out, a.dtype());

@@ -24,8 +24,8 @@ struct ConvWindow {
 };
 
 // All tensors are dense, in the order that the namespace says, on the host and of one dtype, f32 or
-// f64. An undefined bias is none. Results are the same on any number of threads. OutOfMemory for
-// the matrices.
+// f64, and have elements. An undefined bias is none. Results are the same on any number of threads.
+// OutOfMemory for the matrices.
 
 // Images in planes: a window becomes a column of a matrix.
 namespace planes {

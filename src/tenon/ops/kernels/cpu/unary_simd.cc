@@ -159,15 +159,18 @@ struct Log10 {
     return std::log10(x);
   }
 };
+// The logarithm of what 1 + x is rounded to, and its derivative times what that lost.
 struct Log1p {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return hn::Log1p(d, x);
+    const V one = hn::Set(d, hn::TFromD<D>(1)), sum = hn::Add(x, one);
+    const V lost = hn::Sub(x, hn::Sub(sum, one));
+    return with_zero(d, x, x, hn::Add(Log::apply(d, sum), hn::Div(lost, sum)));
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
     using T = hn::TFromD<D>;
-    return hn::And(hn::Ge(x, hn::Zero(d)),
+    return hn::And(hn::Gt(x, hn::Set(d, T(-1))),
                    hn::Le(x, hn::Set(d, std::numeric_limits<T>::max() / 2)));
   }
   template <typename T>
