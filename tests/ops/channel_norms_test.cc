@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ops/reference.h"
+#include "tenon/autograd/autograd.h"
 #include "tenon/ops/operators.h"
 
 namespace tenon {
@@ -95,6 +96,57 @@ TEST(ChannelNormsTest, BatchNormIsItsDefinition) {
       expect_batch_norm(a, true, false);
       if (a.dim() == 4) expect_batch_norm(contiguous(a, MemoryFormat::kChannelsLast), true, true);
     }
+}
+
+// Of the elements, the weight and the bias.
+std::vector<Tensor> gradients_of_batch_norm(const Tensor& a, const Tensor& weight, bool training) {
+  const std::int64_t channels = a.size(1);
+  const Tensor mean = to(full({channels}, 0.25), a.dtype());
+  const Tensor variance = to(full({channels}, 2), a.dtype());
+  const auto leaf = [&](const Tensor& t) {
+    return to(t, a.dtype()).detach().set_requires_grad(true);
+  };
+  const std::vector<Tensor> leaves = {leaf(a), leaf(weight), leaf(weight)};
+  const std::vector<Tensor> outs = {ops::batch_norm(leaves[0], mean, variance, leaves[1],
+                                                    leaves[2], training, kMomentum, kEps)};
+  const Tensor steps = arange(a.numel(), DType::kF64).view(a.sizes());
+  const Tensor plain = ops::sub(ops::remainder(ops::mul(steps, 7), 17), 8);  // exact in any dtype
+  const std::vector<Tensor> gradients = {copy_(empty_like(outs[0]), to(plain, a.dtype()))};
+  return autograd::grad(outs, leaves, gradients);
+}
+
+// Of rows of channels, and of planes of 16-bit floats: those of planes of f64.
+TEST(ChannelNormsTest, GradientsOfBatchNormAreThoseOfPlanesOfDoubles) {
+  for (const DimVector& shape : {DimVector{64, 5}, DimVector{3, 4, 3, 5}, DimVector{7, 70, 6, 4},
+                                 DimVector{2, 3, 50, 90}, DimVector{5, 600, 3, 2}})
+    for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16})
+      for (const int form : {0, 1, 2, 3}) {  // channels-last, training
+        if (form % 2 == 1 && shape.size() == 2) continue;
+        Tensor a = to(ops::add(randn(shape), 0.5), dtype);
+        const Tensor planes = to(a, DType::kF64);
+        if (form % 2 == 1) a = contiguous(a, MemoryFormat::kChannelsLast);
+        const Tensor weight = to(to(rand({shape[1]}), dtype), DType::kF64);
+        const std::vector<Tensor> wanted = gradients_of_batch_norm(planes, weight, form > 1);
+        const std::vector<Tensor> found = gradients_of_batch_norm(a, weight, form > 1);
+        EXPECT_EQ(found[0].strides(), a.strides());
+        for (std::size_t i = 0; i < 3; ++i) {
+          const Tensor error = ops::sub(to(found[i], DType::kF64), wanted[i]);
+          EXPECT_LT(ops::amax(ops::abs(error)).item<double>(),
+                    unit(dtype) * (1 + ops::amax(ops::abs(wanted[i])).item<double>()))
+              << to_string(shape) << ' ' << dtype_name(dtype) << ' ' << form << ' ' << i;
+        }
+      }
+}
+
+TEST(ChannelNormsTest, ChannelsFarFromZeroAndVeryLargeOnesKeepTheirMoments) {
+  for (const double scale : {1.0, 1e25}) {
+    const Tensor noise = randn({40, 6, 5, 5}, DType::kF64);
+    const Tensor x = to(ops::mul(ops::add(noise, 1000), scale), DType::kF32);
+    const Tensor a = contiguous(x, MemoryFormat::kChannelsLast);
+    const Tensor found = to(ops::batch_norm(a, {}, {}, {}, {}, true, 0.1, 0), DType::kF64);
+    const Tensor wanted = ops::batch_norm(to(x, DType::kF64), {}, {}, {}, {}, true, 0.1, 0);
+    EXPECT_LT(ops::amax(ops::abs(ops::sub(found, wanted))).item<double>(), 1e-3) << scale;
+  }
 }
 
 TEST(ChannelNormsTest, GroupNormIsItsDefinition) {

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "tenon/ops/binary.h"
+#include "tenon/ops/channel_rows.h"
 #include "tenon/ops/elementwise.h"
 #include "tenon/ops/kernels/cpu/blocks.h"
 #include "tenon/ops/normalization.h"
@@ -32,7 +33,7 @@ DimVector all_but_channels(const Tensor& a) {
   return dims;
 }
 
-using Numbers = std::vector<double>;  // one for each channel
+using Numbers = ChannelNumbers;
 
 void move_towards(const Tensor& running, const Numbers& now, double factor, double momentum) {
   if (!running.defined()) return;
@@ -45,6 +46,7 @@ void move_towards(const Tensor& running, const Numbers& now, double factor, doub
 // Of each channel of a batch.
 void batch_moments(const Tensor& a, Numbers& mean, Numbers& variance) {
   const std::int64_t channels = a.size(1);
+  if (has_channel_rows(a)) return moments_of_channels(a, mean, variance);
   if (!are_worth_calls(a)) {
     const Tensor wide = to(a, compute_dtype(a.dtype()));
     mean = numbers_of(ops::mean(wide, all_but_channels(a)), channels, 0);
@@ -88,6 +90,7 @@ Tensor batch_norm_on_host(const Tensor& a, const Tensor& running_mean, const Ten
     scale[c] /= std::sqrt(variance[c] + eps);
     shift[c] -= mean[c] * scale[c];
   }
+  if (has_channel_rows(a)) return scale_channels(a, scale, shift);
   if (are_worth_calls(a)) {
     std::vector<PlaneNumbers> numbers;
     for (std::size_t c = 0; c < scale.size(); ++c) numbers.push_back({scale[c], shift[c]});

@@ -19,7 +19,7 @@ namespace {
 template <typename Windows>
 void by_channels(const Tensor& out, const Tensor& a, bool is_average, const Windows& windows) {
   const auto run = [&]<typename T>() {
-    const cpu::ChannelWindowKernels<T>& kernels = cpu::channel_window_kernels<T>();
+    const cpu::ChannelPoolKernels<T>& kernels = cpu::channel_pool_kernels<T>();
     const T* in = a.const_data_ptr<T>();
     T* found = out.data_ptr<T>();
     for_each_channel_window(a.sizes(), out.sizes(), windows, false,
@@ -27,12 +27,21 @@ void by_channels(const Tensor& out, const Tensor& a, bool is_average, const Wind
                                 std::int64_t to, std::int64_t count) {
                               if (is_average)
                                 kernels.average(found + to, in + from, window,
-                                                static_cast<T>(count));
+                                                static_cast<double>(count));
                               else
                                 kernels.largest(found + to, in + from, window);
                             });
   };
-  out.dtype() == DType::kF64 ? run.template operator()<double>() : run.template operator()<float>();
+  switch (out.dtype()) {
+    case DType::kF64:
+      return run.template operator()<double>();
+    case DType::kBF16:
+      return run.template operator()<BFloat16>();
+    case DType::kF16:
+      return run.template operator()<Half>();
+    default:
+      return run.template operator()<float>();
+  }
 }
 
 template <typename Windows>
@@ -63,8 +72,9 @@ Tensor pool(const char* what, bool is_average, const Tensor& a, std::int64_t hei
   DimVector sizes = a.sizes().to_vector();
   sizes[sizes.size() - 2] = height;
   sizes[sizes.size() - 1] = width;
-  const DType compute = compute_dtype(a.dtype());
   const MemoryFormat format = image_format(a);
+  const bool is_last = format == MemoryFormat::kChannelsLast && !is_float8(a.dtype());
+  const DType compute = is_last ? a.dtype() : compute_dtype(a.dtype());
   const Tensor out = empty(sizes, compute, device, format);
   const Tensor dense = contiguous(to(a, compute), format);
   if (out.is_meta() || out.numel() == 0) return to(out, a.dtype());

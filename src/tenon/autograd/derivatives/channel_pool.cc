@@ -22,7 +22,7 @@ template <typename T>
 void find_chosen(const Tensor& choices, const Tensor& a, const ops::SlidingWindows& windows) {
   auto* const found = choices.data_ptr<std::uint8_t>();
   const T* const in = a.const_data_ptr<T>();
-  const auto run = channel_window_kernels<T>().choices;
+  const auto run = ops::cpu::channel_pool_kernels<T>().choices;
   for_each_channel_window(a.sizes(), choices.sizes(), windows, false,
                           [&](const ChannelWindow& window, std::int64_t from, std::int64_t to,
                               std::int64_t) { run(found + to, in + from, window); });
@@ -57,9 +57,19 @@ Tensor channel_pool::choices(const Tensor& a, const ops::PoolOptions& o) {
     tenon::detail::give_labels("max_pool2d", found, labels, true);
     return found;
   }
-  const Tensor from = computed_last(a);
-  from.dtype() == DType::kF64 ? find_chosen<double>(found, from, windows)
-                              : find_chosen<float>(found, from, windows);
+  switch (a.dtype()) {
+    case DType::kF64:
+      find_chosen<double>(found, a, windows);
+      break;
+    case DType::kBF16:
+      find_chosen<BFloat16>(found, a, windows);
+      break;
+    case DType::kF16:
+      find_chosen<Half>(found, a, windows);
+      break;
+    default:
+      find_chosen<float>(found, to(a, DType::kF32), windows);
+  }
   return found;
 }
 

@@ -10,12 +10,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "tenon/autograd/derivatives/norm_kernels.h"
 #include "tenon/base/parallel.h"
+#include "tenon/ops/elementwise.h"
+#include "tenon/ops/kernels/cpu/workspaces.h"
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/reduce.h"
+#include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 
@@ -27,8 +31,9 @@ namespace {
 // On the meta device too, where they are the whole result.
 NormGradients room_for(const Tensor& input, std::int64_t length, bool with_parameters = true) {
   if (!with_parameters) return {empty_like(input), {}, {}};
-  return {empty_like(input), empty({length}, input.dtype(), input.device()),
-          empty({length}, input.dtype(), input.device())};
+  const DType dtype = ops::compute_dtype(input.dtype());
+  return {empty_like(input), empty({length}, dtype, input.device()),
+          empty({length}, dtype, input.device())};
 }
 
 }  // namespace
@@ -156,23 +161,72 @@ void channel_backward(const T* g, const T* x, T* out, std::int64_t batch, std::i
       out[i] = weight * row.scale * (g[i] - first - (x[i] - row.mean) * row.scale * second);
 }
 
+// A channel's elements of all images: where they lie, or widened, one image after the other.
+template <typename T>
+class ChannelStretches {
+ public:
+  ChannelStretches(const Tensor& of, std::int64_t stretch, T* room)
+      : of_(of),
+        stretch_(stretch),
+        stride_(of.size(1) * stretch),
+        room_(of.dtype() == dtype_of<T>() ? nullptr : room) {}
+  std::int64_t stride() const { return room_ == nullptr ? stride_ : stretch_; }
+  const T* read(std::int64_t channel) const {
+    if (room_ == nullptr) return of_.const_data_ptr<T>() + channel * stretch_;
+    convert(channel, true);
+    return room_;
+  }
+  T* to_write(std::int64_t channel) const {
+    return room_ == nullptr ? of_.data_ptr<T>() + channel * stretch_ : room_;
+  }
+  void write(std::int64_t channel) const {
+    if (room_ != nullptr) convert(channel, false);
+  }
+
+ private:
+  void convert(std::int64_t channel, bool reads) const {
+    const auto item = static_cast<std::int64_t>(of_.item_size());
+    const auto wide = static_cast<std::int64_t>(sizeof(T));
+    const DType here = dtype_of<T>(), there = of_.dtype();
+    const auto run = reads ? tenon::detail::conversion_row(here, there)
+                           : tenon::detail::conversion_row(there, here);
+    const std::int64_t steps[2] = {reads ? wide : item, reads ? item : wide};
+    auto* const data = static_cast<char*>(const_cast<void*>(of_.const_data_ptr()));
+    for (std::int64_t n = 0; n < of_.size(0); ++n) {
+      char* pair[2] = {reinterpret_cast<char*>(room_ + n * stretch_),
+                       data + (n * stride_ + channel * stretch_) * item};
+      if (!reads) std::swap(pair[0], pair[1]);
+      run(pair, steps, stretch_);
+    }
+  }
+  const Tensor& of_;
+  const std::int64_t stretch_, stride_;
+  T* const room_;
+};
+
 template <typename T>
 NormGradients channels(const Tensor& gradient, const Tensor& input, const Tensor& weight,
                        const Tensor& mean, const Tensor& variance, double eps) {
   const std::int64_t count = input.size(1), batch = input.size(0);
   const NormGradients made = room_for(input, count);
   const std::int64_t stretch = input.numel() == 0 ? 0 : input.numel() / (batch * count);
-  const std::int64_t stride = count * stretch;
   const double elements = static_cast<double>(batch * stretch);
   T* of_weight = made.weight.data_ptr<T>();
   T* of_bias = made.bias.data_ptr<T>();
-  T* out = made.input.data_ptr<T>();
   const T* w = data_or_null<T>(weight);
   const T* given_mean = data_or_null<T>(mean);
   const T* given_variance = data_or_null<T>(variance);
+  const bool is_narrow = input.dtype() != dtype_of<T>();
+  const std::int64_t room = is_narrow ? batch * stretch : 0;
+  ops::cpu::Workspaces rooms(static_cast<std::size_t>(3 * room) * sizeof(T), count);
   parallel_for(0, count, 1, [&](std::int64_t begin, std::int64_t end) {
+    char* const taken = rooms.take();
+    T* const at = reinterpret_cast<T*>(taken);
+    const ChannelStretches<T> inputs(input, stretch, at), gradients(gradient, stretch, at + room);
+    const ChannelStretches<T> outs(made.input, stretch, at + 2 * room);
+    const std::int64_t stride = inputs.stride();
     for (std::int64_t c = begin; c < end; ++c) {
-      const T* x = input.const_data_ptr<T>() + c * stretch;
+      const T* const x = inputs.read(c);
       double total[1] = {}, squares[1] = {};
       Row<T> row;
       if (given_mean == nullptr) {
@@ -191,12 +245,13 @@ NormGradients channels(const Tensor& gradient, const Tensor& input, const Tensor
         row.scale = static_cast<T>(1 / std::sqrt(static_cast<double>(given_variance[c]) + eps));
       }
       double sums[2] = {};
-      channel_backward(gradient.const_data_ptr<T>() + c * stretch, x, out + c * stretch, batch,
-                       stride, stretch, w == nullptr ? T(1) : w[c], row, given_mean == nullptr,
-                       sums);
+      channel_backward(gradients.read(c), x, outs.to_write(c), batch, stride, stretch,
+                       w == nullptr ? T(1) : w[c], row, given_mean == nullptr, sums);
+      outs.write(c);
       of_bias[c] = static_cast<T>(sums[0]);
       of_weight[c] = static_cast<T>(sums[1]);
     }
+    rooms.give(taken);
   });
   return made;
 }

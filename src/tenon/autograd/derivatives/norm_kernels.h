@@ -26,7 +26,8 @@ std::optional<NormGradients> groups_backward(const Tensor& gradient, const Tenso
                                              double eps);
 
 // Channels are dimension 1, statistics are the batch's own (undefined `mean`) or given. Where
-// rows_backward is.
+// rows_backward is. On the host, gradient and input may be of 16-bit floats, which are widened a
+// channel at a time: the others, and those of the parameters, are of f32 then.
 std::optional<NormGradients> channels_backward(const Tensor& gradient, const Tensor& input,
                                                const Tensor& weight, const Tensor& mean,
                                                const Tensor& variance, double eps);

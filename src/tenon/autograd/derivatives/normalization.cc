@@ -1,6 +1,10 @@
+#include <cmath>
+
 #include "tenon/autograd/derivatives/formulas.h"
 #include "tenon/autograd/derivatives/install.h"
 #include "tenon/autograd/derivatives/norm_kernels.h"
+#include "tenon/ops/channel_rows.h"
+#include "tenon/ops/plane_norms.h"
 
 namespace tenon::autograd {
 namespace {
@@ -221,14 +225,42 @@ class BatchNormNode final : public NodeOf<5> {
   }
 
  private:
+  // In a's order, and in its dtype.
+  void by_rows(const BackwardCall& call, std::span<const Tensor> in) const {
+    const Tensor& a = in[0];
+    const std::int64_t channels = a.size(1);
+    ChannelNumbers mean, scale;
+    if (training_) {
+      moments_of_channels(a, mean, scale);
+    } else {
+      mean = numbers_of(in[1], channels, 0);
+      scale = numbers_of(in[2], channels, 0);
+    }
+    for (double& s : scale) s = 1 / std::sqrt(s + eps_);
+    const bool is_like_a = call.grad().strides() == a.strides() && call.grad().dtype() == a.dtype();
+    const Tensor g = is_like_a ? call.grad() : copy_(empty_like(a), call.grad());
+    ChannelGradients found =
+        channel_gradients(g, a, mean, scale, numbers_of(in[3], channels, 1), training_);
+    const auto of = [&](const ChannelNumbers& numbers, const Tensor& like) {
+      return match(to(tensor<double>(numbers, {channels}), like.dtype()), like.sizes(),
+                   like.dtype());
+    };
+    if (call.wants(0)) call.out[0] = found.input;
+    if (call.wants(3)) call.out[3] = of(found.weight, in[3]);
+    if (call.wants(4)) call.out[4] = of(found.bias, in[4]);
+  }
   // As NormNode's.
   bool fast(const BackwardCall& call, std::span<const Tensor> in) const {
-    const Tensor x = contiguous(wide(in[0]));
-    const auto dense = [&](const Tensor& t) {
-      return t.defined() ? contiguous(to(t, x.dtype())) : t;
-    };
+    if (has_channel_rows(in[0])) {
+      by_rows(call, in);
+      return true;
+    }
+    const bool takes_narrow = in[0].device() == Device{} || in[0].is_meta();
+    const Tensor x = contiguous(takes_narrow ? in[0] : wide(in[0]));
+    const auto dense = [&](const Tensor& t) { return t.defined() ? contiguous(wide(t)) : t; };
     const std::optional<NormGradients> found =
-        channels_backward(dense(call.grad()), x, dense(in[3]), training_ ? Tensor() : dense(in[1]),
+        channels_backward(contiguous(to(call.grad(), x.dtype())), x, dense(in[3]),
+                          training_ ? Tensor() : dense(in[1]),
                           training_ ? Tensor() : dense(in[2]), eps_);
     if (!found) return false;
     if (call.wants(0)) call.out[0] = to(found->input, in[0].dtype());

@@ -7,6 +7,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "tenon/ops/kernels/cpu/vector_loop-inl.h"
+#include "tenon/ops/kernels/cpu/wide_load-inl.h"
 // clang-format on
 
 #include <algorithm>
@@ -31,6 +32,13 @@ HWY_INLINE void each_element(const ChannelWindow& w, Take&& take) {
       take(element++, row * w.pitch + column * w.channels);
 }
 
+// A whole vector, or its first lanes.
+template <class D, typename From>
+HWY_INLINE hn::Vec<D> load_part(D d, const From* from, std::int64_t count) {
+  if (count == static_cast<std::int64_t>(hn::Lanes(d))) return load(d, from);
+  return load_first(d, from, count);
+}
+
 template <class D, class V>
 HWY_INLINE auto exceeds(D, V value, V best) {
   return hn::Or(hn::Gt(value, best), hn::IsNaN(value));
@@ -38,29 +46,31 @@ HWY_INLINE auto exceeds(D, V value, V best) {
 
 template <typename T>
 void channel_largest(T* out, const T* in, const ChannelWindow& w) {
-  each_vector<T>(w.channels, [&](auto d, std::int64_t c, std::int64_t n) HWY_ATTR {
-    auto best = hn::Set(d, -std::numeric_limits<T>::infinity());
+  using W = Wide<T>;
+  each_vector<W>(w.channels, [&](auto d, std::int64_t c, std::int64_t n) HWY_ATTR {
+    auto best = hn::Set(d, -std::numeric_limits<W>::infinity());
     each_element(w, [&](std::uint32_t, std::int64_t at) HWY_ATTR {
-      const auto value = load_some(d, in + at + c, n);
+      const auto value = load_part(d, in + at + c, n);
       best = hn::IfThenElse(exceeds(d, value, best), value, best);
     });
-    store_some(d, best, out + c, n);
+    store_first(d, best, out + c, n);
   });
 }
 
 // Down the columns first, as of planes.
 template <typename T>
-void channel_average(T* out, const T* in, const ChannelWindow& w, T count) {
-  each_vector<T>(w.channels, [&](auto d, std::int64_t c, std::int64_t n) HWY_ATTR {
+void channel_average(T* out, const T* in, const ChannelWindow& w, double count) {
+  using W = Wide<T>;
+  each_vector<W>(w.channels, [&](auto d, std::int64_t c, std::int64_t n) HWY_ATTR {
     auto sum = hn::Zero(d);
     for (std::int64_t column = 0; column < w.columns && w.rows > 0; ++column) {
       const T* const top = in + column * w.channels + c;
-      auto part = load_some(d, top, n);
+      auto part = load_part(d, top, n);
       for (std::int64_t row = 1; row < w.rows; ++row)
-        part = hn::Add(part, load_some(d, top + row * w.pitch, n));
+        part = hn::Add(part, load_part(d, top + row * w.pitch, n));
       sum = hn::Add(sum, part);
     }
-    store_some(d, hn::Div(sum, hn::Set(d, count)), out + c, n);
+    store_first(d, hn::Div(sum, hn::Set(d, static_cast<W>(count))), out + c, n);
   });
 }
 
@@ -76,13 +86,13 @@ void channel_share(T* dx, const T* dy, const ChannelWindow& w, T count) {
 
 template <typename T>
 void channel_choices(std::uint8_t* out, const T* in, const ChannelWindow& w) {
-  each_vector<T>(w.channels, [&](auto d, std::int64_t c, std::int64_t n) HWY_ATTR {
+  each_vector<Wide<T>>(w.channels, [&](auto d, std::int64_t c, std::int64_t n) HWY_ATTR {
     const hn::RebindToUnsigned<decltype(d)> integers;
     const hn::Rebind<std::uint8_t, decltype(d)> bytes;
-    auto best = load_some(d, in + c, n);
+    auto best = load_part(d, in + c, n);
     auto choice = hn::Zero(integers);
     each_element(w, [&](std::uint32_t element, std::int64_t at) HWY_ATTR {
-      const auto value = load_some(d, in + at + c, n);
+      const auto value = load_part(d, in + at + c, n);
       const auto is_better = exceeds(d, value, best);
       best = hn::IfThenElse(is_better, value, best);
       choice = hn::IfThenElse(hn::RebindMask(integers, is_better), hn::Set(integers, element),
@@ -94,12 +104,34 @@ void channel_choices(std::uint8_t* out, const T* in, const ChannelWindow& w) {
   });
 }
 
+// Numbers of bytes as integers of the lanes' size.
+template <class D>
+HWY_INLINE auto promoted(D, const std::uint8_t* from, std::int64_t count) {
+  const hn::Rebind<std::uint8_t, D> bytes;
+  const hn::Rebind<std::uint32_t, D> words;
+  HWY_ALIGN std::uint8_t some[hn::MaxLanes(bytes)] = {};
+  std::copy_n(from, count, some);
+  const auto wide = hn::PromoteTo(words, hn::Load(bytes, some));
+  if constexpr (sizeof(hn::TFromD<D>) == 8)
+    return hn::PromoteTo(hn::RebindToUnsigned<D>(), wide);
+  else
+    return wide;
+}
+
 template <typename T>
 void channel_add_to_chosen(T* dx, const T* dy, const std::uint8_t* choices,
                            const ChannelWindow& w) {
-  std::int64_t places[256];
-  each_element(w, [&](std::uint32_t element, std::int64_t at) { places[element] = at; });
-  for (std::int64_t c = 0; c < w.channels; ++c) dx[places[choices[c]] + c] += dy[c];
+  each_vector<T>(w.channels, [&](auto d, std::int64_t c, std::int64_t n) HWY_ATTR {
+    const hn::RebindToUnsigned<decltype(d)> integers;
+    const auto chosen = promoted(d, choices + c, n);
+    const auto gradient = load_some(d, dy + c, n);
+    each_element(w, [&](std::uint32_t element, std::int64_t at) HWY_ATTR {
+      const auto is_chosen = hn::Eq(chosen, hn::Set(integers, element));
+      const auto share = hn::IfThenElseZero(hn::RebindMask(d, is_chosen), gradient);
+      T* const to = dx + at + c;
+      store_some(d, hn::Add(load_some(d, to, n), share), to, n);
+    });
+  });
 }
 
 // Several sums at a time, so that none waits for another: of `kCount` places, which share a tap, or
@@ -213,13 +245,19 @@ void channel_correlate(T* taps, const T* in, const T* dy, const cpu::WeighedWind
 
 template <typename T>
 constexpr cpu::ChannelWindowKernels<T> kChannelKernels = {
-    &channel_largest<T>, &channel_average<T>, &channel_share<T>, &channel_choices<T>,
-    &channel_add_to_chosen<T>, &channel_weigh<T>, &channel_correlate<T>};
+    &channel_share<T>, &channel_add_to_chosen<T>, &channel_weigh<T>, &channel_correlate<T>};
+template <typename T>
+constexpr cpu::ChannelPoolKernels<T> kPoolKernels = {&channel_largest<T>, &channel_average<T>,
+                                                     &channel_choices<T>};
 
 }  // namespace
 
 const cpu::ChannelWindowKernels<float>& channel_kernels_f32() { return kChannelKernels<float>; }
 const cpu::ChannelWindowKernels<double>& channel_kernels_f64() { return kChannelKernels<double>; }
+const cpu::ChannelPoolKernels<float>& pool_kernels_f32() { return kPoolKernels<float>; }
+const cpu::ChannelPoolKernels<double>& pool_kernels_f64() { return kPoolKernels<double>; }
+const cpu::ChannelPoolKernels<BFloat16>& pool_kernels_bf16() { return kPoolKernels<BFloat16>; }
+const cpu::ChannelPoolKernels<Half>& pool_kernels_f16() { return kPoolKernels<Half>; }
 
 }  // namespace tenon::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -229,6 +267,10 @@ namespace tenon::ops {
 
 HWY_EXPORT(channel_kernels_f32);
 HWY_EXPORT(channel_kernels_f64);
+HWY_EXPORT(pool_kernels_f32);
+HWY_EXPORT(pool_kernels_f64);
+HWY_EXPORT(pool_kernels_bf16);
+HWY_EXPORT(pool_kernels_f16);
 
 template <>
 const cpu::ChannelWindowKernels<float>& cpu::channel_window_kernels() {
@@ -237,6 +279,22 @@ const cpu::ChannelWindowKernels<float>& cpu::channel_window_kernels() {
 template <>
 const cpu::ChannelWindowKernels<double>& cpu::channel_window_kernels() {
   return HWY_DYNAMIC_DISPATCH(channel_kernels_f64)();
+}
+template <>
+const cpu::ChannelPoolKernels<float>& cpu::channel_pool_kernels() {
+  return HWY_DYNAMIC_DISPATCH(pool_kernels_f32)();
+}
+template <>
+const cpu::ChannelPoolKernels<double>& cpu::channel_pool_kernels() {
+  return HWY_DYNAMIC_DISPATCH(pool_kernels_f64)();
+}
+template <>
+const cpu::ChannelPoolKernels<BFloat16>& cpu::channel_pool_kernels() {
+  return HWY_DYNAMIC_DISPATCH(pool_kernels_bf16)();
+}
+template <>
+const cpu::ChannelPoolKernels<Half>& cpu::channel_pool_kernels() {
+  return HWY_DYNAMIC_DISPATCH(pool_kernels_f16)();
 }
 
 }  // namespace tenon::ops

@@ -18,17 +18,22 @@ struct WeighedWindow {
   std::int64_t across, tap_pitch;
 };
 
-// For T = float and double. Each channel of a window by itself, its elements row by row.
+// For floats of any size, 16-bit ones computed in f32. Each channel of a window by itself.
 template <typename T>
-struct ChannelWindowKernels {
+struct ChannelPoolKernels {
   // The largest element, or a NaN if there is one; minus infinity of none.
   void (*largest)(T* out, const T* in, const ChannelWindow& window);
   // The sum / `count`.
-  void (*average)(T* out, const T* in, const ChannelWindow& window, T count);
-  // Adds dy / `count` to each element.
-  void (*share)(T* dx, const T* dy, const ChannelWindow& window, T count);
+  void (*average)(T* out, const T* in, const ChannelWindow& window, double count);
   // The number (row by row) of the first largest element, or of a NaN. At most 256 elements.
   void (*choices)(std::uint8_t* out, const T* in, const ChannelWindow& window);
+};
+
+// For T = float and double. Each channel of a window by itself, its elements row by row.
+template <typename T>
+struct ChannelWindowKernels {
+  // Adds dy / `count` to each element.
+  void (*share)(T* dx, const T* dy, const ChannelWindow& window, T count);
   // Adds dy to the chosen elements.
   void (*add_to_chosen)(T* dx, const T* dy, const std::uint8_t* choices,
                         const ChannelWindow& window);
@@ -44,5 +49,7 @@ struct ChannelWindowKernels {
 // For the best instruction set that the machine has.
 template <typename T>
 const ChannelWindowKernels<T>& channel_window_kernels();
+template <typename T>
+const ChannelPoolKernels<T>& channel_pool_kernels();
 
 }  // namespace tenon::ops::cpu

@@ -1,7 +1,8 @@
-// Loads of elements into vectors of what they are summed up in: 16-bit floats in f32. Included once
-// for each instruction set, so without a plain include guard.
+// Loads of elements into vectors of what they are computed in, and stores back: 16-bit floats in
+// f32. Included once for each instruction set, so without a plain include guard.
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "hwy/highway.h"
@@ -69,6 +70,53 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> load_first(D d, const From* from, std::int
     HWY_ALIGN From some[hn::MaxLanes(d)] = {};
     std::copy_n(from, kept, some);
     return load(d, some);
+  }
+}
+
+// The bits of 16-bit floats, rounded as half.h rounds.
+template <class D, class V>
+HWY_INLINE auto narrowed(D, V value, const BFloat16*) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::RebindToUnsigned<D> u32;
+  const auto bits = hn::BitCast(u32, value);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1U));
+  const auto sum = hn::Add(hn::Add(bits, hn::Set(u32, 0x7fffU)), odd);
+  const auto nan = hn::Set(u32, 0x7fc00000U);
+  const auto known = hn::IfThenElse(hn::RebindMask(u32, hn::IsNaN(value)), nan, sum);
+  return hn::TruncateTo(hn::Rebind<std::uint16_t, D>(), hn::ShiftRight<16>(known));
+}
+// Of a NaN only the sign is kept.
+template <class D, class V>
+HWY_INLINE auto narrowed(D d, V value, const Half*) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const auto nan = hn::Set(d, std::numeric_limits<float>::quiet_NaN());
+  const auto known = hn::IfThenElse(hn::IsNaN(value), hn::CopySign(nan, value), value);
+  return hn::BitCast(hn::Rebind<std::uint16_t, D>(),
+                     hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), known));
+}
+
+// The first `count` of a vector's elements; writes no others.
+template <class D, class V, typename To>
+HWY_INLINE void store_first(D d, V value, To* to, std::int64_t count) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const std::int64_t kept = std::min(count, static_cast<std::int64_t>(hn::Lanes(d)));
+  if constexpr (std::is_same_v<To, Half> && HWY_TARGET > HWY_AVX2) {
+    HWY_ALIGN float wide[hn::MaxLanes(d)];
+    hn::Store(value, d, wide);
+    std::copy_n(wide, kept, to);
+  } else if constexpr (kIsHalf<To>) {
+    const hn::Rebind<std::uint16_t, D> bits;
+    const auto made = narrowed(d, value, to);
+    HWY_ALIGN std::uint16_t some[hn::MaxLanes(d)];
+    if (kept == static_cast<std::int64_t>(hn::Lanes(d)))
+      return hn::StoreU(made, bits, reinterpret_cast<std::uint16_t*>(to));
+    hn::Store(made, bits, some);
+    std::copy_n(some, kept, reinterpret_cast<std::uint16_t*>(to));
+  } else {
+    HWY_ALIGN To some[hn::MaxLanes(d)];
+    if (kept == static_cast<std::int64_t>(hn::Lanes(d))) return hn::StoreU(value, d, to);
+    hn::Store(value, d, some);
+    std::copy_n(some, kept, to);
   }
 }
 
