@@ -28,7 +28,11 @@ constexpr std::int64_t kLongSlice = 64;  // elements, added by vectors
 bool is_rounded_once(const Tensor& a) {
   return a.device() == Device{} && compute_dtype(a.dtype()) != a.dtype();
 }
-Tensor wide(const Tensor& a) { return to(a, compute_dtype(a.dtype())); }
+// A dense copy to add to, of the same dtype or of the one that sums are of; `a` may be expanded.
+Tensor sums_from(const Tensor& a, bool is_wide) {
+  if (!is_wide) return clone(a, MemoryFormat::kContiguous);
+  return copy_(empty(a.sizes(), compute_dtype(a.dtype())), a);
+}
 
 template <typename T>
 T sum_of(T a, T b) {
@@ -222,8 +226,7 @@ Tensor detail::scatter_add(const Tensor& a, std::int64_t dim, const Tensor& inde
   // The part of the source that the index covers, densely.
   Tensor used = source;
   for (std::int64_t i = 0; i < source.dim(); ++i) used = used.narrow(i, 0, index.size(i));
-  if (is_rounded_once(a)) return to(scatter_add(wide(a), d, index, wide(used)), a.dtype());
-  Tensor out = clone(a, MemoryFormat::kContiguous);
+  const Tensor out = sums_from(a, is_rounded_once(a));
   HostTurn host;
   if (vulkan::holds(a) && index.numel() > 0) {
     if (a.dim() > 0 &&
@@ -232,9 +235,9 @@ Tensor detail::scatter_add(const Tensor& a, std::int64_t dim, const Tensor& inde
     host.take("scatter_add", a.device());
   }
   const Tensor indices = integer_indices("scatter_add", index);
-  if (out.is_meta() || index.numel() == 0) return out;
-  const Tensor values = contiguous(used);
-  visit_dtype(a.dtype(), [&]<typename T>() {
+  if (out.is_meta() || index.numel() == 0) return to(out, a.dtype());
+  const Tensor values = contiguous(to(used, out.dtype()));
+  visit_dtype(out.dtype(), [&]<typename T>() {
     T* target = out.data_ptr<T>();
     const T* from = values.const_data_ptr<T>();
     IndexWalk("scatter_add", indices, a.dim() == 0 ? 1 : a.size(d), out.strides(), d)
@@ -242,7 +245,7 @@ Tensor detail::scatter_add(const Tensor& a, std::int64_t dim, const Tensor& inde
           target[offset] = sum_of<T>(target[offset], from[i]);
         });
   });
-  return out;
+  return to(out, a.dtype());
 }
 
 namespace {
@@ -350,9 +353,8 @@ Tensor detail::index_add(const Tensor& a, std::int64_t dim, const Tensor& index,
   if (a.dim() == 0 && index.numel() != 1)
     throw InvalidArgument(
         fmt::format("index_add: {} indices into a 0-d tensor; it takes one", index.numel()));
-  if (is_rounded_once(a) && Split(a.sizes(), d).inner < kLongSlice)
-    return to(index_add(wide(a), d, index, wide(source)), a.dtype());
-  Tensor out = clone(a, MemoryFormat::kContiguous);
+  const bool is_wide = is_rounded_once(a) && Split(a.sizes(), d).inner < kLongSlice;
+  const Tensor out = sums_from(a, is_wide);
   HostTurn host;
   if (vulkan::holds(a) && source.numel() > 0) {
     if (a.dim() > 0 && vulkan::add_at("index_add", out, d,
@@ -361,13 +363,13 @@ Tensor detail::index_add(const Tensor& a, std::int64_t dim, const Tensor& index,
     host.take("index_add", a.device());
   }
   const Tensor indices = checked_indices("index_add", index, a.dim() == 0 ? 1 : a.size(d));
-  if (out.is_meta() || source.numel() == 0) return out;
-  const Tensor values = contiguous(source);
-  visit_dtype(a.dtype(), [&]<typename T>() {
+  if (out.is_meta() || source.numel() == 0) return to(out, a.dtype());
+  const Tensor values = contiguous(to(source, out.dtype()));
+  visit_dtype(out.dtype(), [&]<typename T>() {
     add_slices(out.data_ptr<T>(), values.const_data_ptr<T>(),
                indices.const_data_ptr<std::int64_t>(), Split(a.sizes(), d), indices.numel());
   });
-  return out;
+  return to(out, a.dtype());
 }
 
 }  // namespace tenon::ops

@@ -83,8 +83,9 @@ class OrderNode final : public NodeOf<1> {
       call.out[0] = g;
       return;
     }
-    call.out[0] =
-        scatter_add(zeros(a_.sizes(), g.dtype(), g.device()), dim_, indices_.get(*this), g);
+    // One element, since scatter_add copies what it adds to.
+    const Tensor nothing = zeros({}, g.dtype(), g.device()).expand(a_.sizes());
+    call.out[0] = scatter_add(nothing, dim_, indices_.get(*this), g);
   }
   Tensor tangent(std::span<const Tensor> tangents, const Tensor&) override {
     return a_.sizes().empty() ? tangents[0] : ops::gather(tangents[0], dim_, indices_.get(*this));

@@ -70,7 +70,8 @@ class TakeNode final : public NodeOf<2> {
   void release_saved() override { index_.release(); }
   void backward(const BackwardCall& call) override {
     const Tensor& g = call.grad();
-    const Tensor nothing = zeros(a_.sizes(), g.dtype(), g.device());
+    // One element, since the operator copies what it adds to.
+    const Tensor nothing = zeros({}, g.dtype(), g.device()).expand(a_.sizes());
     call.out[0] = F::put(nothing, dim_, index_.get(*this), g);
   }
   Tensor tangent(std::span<const Tensor> tangents, const Tensor&) override {
