@@ -50,6 +50,11 @@ constexpr std::int64_t kLanes = 16;
 // up in a fixed order, so the result depends on nothing but the elements.
 template <typename T, std::size_t kSums, typename Term>
 void lane_sums(std::int64_t count, double* sums, Term&& term) {
+  if (count < kLanes) {  // a lane each
+    for (std::int64_t i = 0; i < count; ++i)
+      term(i, [&](std::size_t k, T value) { sums[k] += static_cast<double>(value); });
+    return;
+  }
   T lanes[kSums][kLanes] = {};
   const std::int64_t whole = count / kLanes * kLanes;
   for (std::int64_t i = 0; i < whole; i += kLanes)
@@ -57,8 +62,13 @@ void lane_sums(std::int64_t count, double* sums, Term&& term) {
       term(i + l, [&](std::size_t k, T value) { lanes[k][l] += value; });
   for (std::int64_t i = whole; i < count; ++i)
     term(i, [&](std::size_t k, T value) { lanes[k][i - whole] += value; });
-  for (std::size_t k = 0; k < kSums; ++k)
-    for (const T lane : lanes[k]) sums[k] += static_cast<double>(lane);
+  for (std::size_t k = 0; k < kSums; ++k) {
+    constexpr std::int64_t kParts = 4;  // so that no sum waits for another
+    double parts[kParts] = {};
+    for (std::int64_t l = 0; l < kLanes; l += kParts)
+      for (std::int64_t p = 0; p < kParts; ++p) parts[p] += static_cast<double>(lanes[k][l + p]);
+    sums[k] += (parts[0] + parts[1]) + (parts[2] + parts[3]);
+  }
 }
 
 template <typename T>
