@@ -40,7 +40,8 @@ std::vector<Tensor> own_leaves(std::span<const Tensor> inputs) {
       throw InvalidArgument(
           fmt::format("gradcheck: an input of {}: differences need float64 or complex128",
                       dtype_name(input.dtype())));
-    own.push_back(clone(input.detach()).set_requires_grad(true));
+    // In order, as the differences go through the elements.
+    own.push_back(clone(input.detach(), MemoryFormat::kContiguous).set_requires_grad(true));
   }
   return own;
 }

@@ -30,8 +30,13 @@ void check(const char* what, const Tensor& a, const Tensor& weight, const Tensor
   const bool numbers = o.stride.height >= 1 && o.stride.width >= 1 && o.padding.height >= 0 &&
                        o.padding.width >= 0 && o.dilation.height >= 1 && o.dilation.width >= 1 &&
                        o.groups >= 1;
-  if (!numbers)
-    throw InvalidArgument(fmt::format("{}: stride {}x{}, padding {}x{}, dilation {}x{}, groups {}",
+  constexpr std::int64_t kMost = INT32_MAX;  // so that no size overflows
+  const std::int64_t largest = std::max({o.stride.height, o.stride.width, o.padding.height,
+                                         o.padding.width, o.dilation.height, o.dilation.width});
+  if (!numbers || largest > kMost)
+    throw InvalidArgument(fmt::format("{}: stride {}x{}, padding {}x{}, dilation {}x{}, groups {}: "
+                                      "paddings must be 0 or more, the others 1 or more, and all "
+                                      "below 2^31",
                                       what, o.stride.height, o.stride.width, o.padding.height,
                                       o.padding.width, o.dilation.height, o.dilation.width,
                                       o.groups));

@@ -6,6 +6,10 @@
 
 namespace tenon::ops {
 
+void detail::refuse_undefined(const char* what) {
+  throw InvalidArgument(fmt::format("{}: an undefined tensor; give it one that was made", what));
+}
+
 void detail::LabelledCall::add(const Tensor& operand) {
   if (operand.defined()) shapes_.push_back(tenon::detail::sym_sizes_of(operand));
 }

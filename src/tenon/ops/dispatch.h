@@ -104,6 +104,22 @@ class KeyGuard {
   const detail::ThreadKeys previous_;
 };
 
+namespace detail {
+
+// The first operand is undefined, or one of two; later ones may be optional.
+template <typename First, typename... Rest>
+bool lacks_operand(const First& first, const Rest&... rest) {
+  if constexpr (!std::is_same_v<First, Tensor>)
+    return false;
+  else if constexpr (sizeof...(Rest) == 1 && (std::is_same_v<Rest, Tensor> && ...))
+    return !first.defined() || !(rest.defined() && ...);
+  else
+    return !first.defined();
+}
+[[noreturn]] void refuse_undefined(const char* what);
+
+}  // namespace detail
+
 // See the specialisation.
 template <typename Signature>
 class Operator;
@@ -130,8 +146,10 @@ class Operator<Result(Arguments...)> {
   // As errors have it.
   const char* name() const { return name_; }
 
-  // Runs the kernel of the highest key, as Note [Dispatch] says. Throws what the kernel throws.
+  // Runs the kernel of the highest key, as Note [Dispatch] says. Throws what the kernel throws, and
+  // InvalidArgument where the first operand, or one of two, is undefined.
   Result operator()(Arguments... arguments) const {
+    if (detail::lacks_operand(arguments...)) [[unlikely]] detail::refuse_undefined(name_);
     const DispatchKeySet keys = (DispatchKeySet() | ... | detail::keys_of(arguments));
     const detail::ThreadKeys& thread = detail::thread_keys;
     const std::uint32_t usable = ((keys | thread.included) - thread.excluded).bits() &

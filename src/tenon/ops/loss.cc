@@ -176,7 +176,7 @@ class DirectLosses {
     const T* x = input_.const_data_ptr<T>();
     return run<T>(classes_, [&] {
       // 16-bit rows are widened some at a time.
-      const std::int64_t batch = std::max<std::int64_t>(1, 4096 / classes_);
+      const std::int64_t batch = std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(1, classes_));
       std::vector<Wide> wide(std::is_same_v<T, Wide> ? 0
                                                      : static_cast<std::size_t>(batch * classes_));
       return [=, this, wide = std::move(wide), held = -batch](
@@ -284,10 +284,11 @@ Tensor by_dtype(DType dtype, F&& f) {
 
 }  // namespace
 
-Tensor detail::nll_loss(const Tensor& input, const Tensor& target, Reduction reduction,
+Tensor detail::nll_loss(const Tensor& input, const Tensor& classes, Reduction reduction,
                         std::int64_t ignore_index) {
-  device_to_offer("nll_loss", {&input, &target});
-  const std::int64_t dim = class_dim("nll_loss", input, target);
+  device_to_offer("nll_loss", {&input, &classes});
+  const std::int64_t dim = class_dim("nll_loss", input, classes);
+  const Tensor target = to(classes, DType::kI64);  // ignore_index may be no number of its dtype
   if (DirectLosses::serves(input, target)) {
     const DirectLosses losses("nll_loss", input, target, dim, reduction, ignore_index);
     return by_dtype(input.dtype(),
@@ -297,13 +298,14 @@ Tensor detail::nll_loss(const Tensor& input, const Tensor& target, Reduction red
   return reduce_counted(picked.losses, picked.counts, reduction);
 }
 
-Tensor detail::cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduction,
+Tensor detail::cross_entropy(const Tensor& logits, const Tensor& classes, Reduction reduction,
                              std::int64_t ignore_index, double label_smoothing) {
-  device_to_offer("cross_entropy", {&logits, &target});
+  device_to_offer("cross_entropy", {&logits, &classes});
   if (!(label_smoothing >= 0 && label_smoothing <= 1))
     throw InvalidArgument(
         fmt::format("cross_entropy: label smoothing of {}; it may be 0 to 1", label_smoothing));
-  const std::int64_t dim = class_dim("cross_entropy", logits, target);
+  const std::int64_t dim = class_dim("cross_entropy", logits, classes);
+  const Tensor target = to(classes, DType::kI64);
   if (label_smoothing == 0 && logits.dim() <= 2 && DirectLosses::serves(logits, target)) {
     const DirectLosses losses("cross_entropy", logits, target, dim, reduction, ignore_index);
     return by_dtype(logits.dtype(),

@@ -225,8 +225,9 @@ Tensor detail::linear(const Tensor& a, const Tensor& weight, const Tensor& bias)
     throw InvalidArgument(fmt::format("linear: a bias of shape {} for a weight of {}",
                                       to_string(bias.sizes()), to_string(weight.sizes())));
   DimVector sizes = a.sizes().to_vector();
+  sizes.back() = 1;
+  const std::int64_t rows = numel_of(sizes);
   sizes.back() = weight.size(0);
-  const std::int64_t rows = numel_of(sizes) / std::max<std::int64_t>(1, weight.size(0));
   return ops::addmm(bias, a.reshape({rows, a.size(-1)}), weight.t()).view(sizes);
 }
 

@@ -101,6 +101,9 @@ void check_planes(const char* what, const Tensor& a) {
   if (!is_floating(a.dtype()))
     throw InvalidArgument(
         fmt::format("{}: of {}; convert it to floating point first", what, dtype_name(a.dtype())));
+  if (a.size(-2) == 0 || a.size(-1) == 0)
+    throw InvalidArgument(fmt::format("{}: the planes of shape {} have no elements", what,
+                                      to_string(a.sizes())));
 }
 
 }  // namespace

@@ -279,13 +279,25 @@ Tensor detail::pad(const Tensor& a, IntList pad, const Scalar& value) {
   return out;
 }
 
-Tensor detail::tril(const Tensor& a, std::int64_t diagonal) {
+namespace {
+
+// Diagonals beyond all elements, where adding a row's number does not overflow.
+std::int64_t within_reach(std::int64_t diagonal) {
+  constexpr std::int64_t kFar = INT64_MAX / 2;
+  return std::clamp(diagonal, -kFar, kFar);
+}
+
+}  // namespace
+
+Tensor detail::tril(const Tensor& a, std::int64_t k) {
+  const std::int64_t diagonal = within_reach(k);
   return triangle("tril", a, true, diagonal, [=](std::int64_t row) {
     return std::pair<std::int64_t, std::int64_t>(0, row + diagonal + 1);
   });
 }
 
-Tensor detail::triu(const Tensor& a, std::int64_t diagonal) {
+Tensor detail::triu(const Tensor& a, std::int64_t k) {
+  const std::int64_t diagonal = within_reach(k);
   return triangle("triu", a, false, diagonal, [=](std::int64_t row) {
     return std::pair<std::int64_t, std::int64_t>(row + diagonal, INT64_MAX);
   });

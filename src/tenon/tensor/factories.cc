@@ -74,6 +74,14 @@ Tensor filled(Tensor fresh, const Scalar& value) {
   return fresh;
 }
 
+// The same of integers, which a double may not hold. Requires: a step that leads to the end.
+std::int64_t integer_steps(std::int64_t start, std::int64_t end, std::int64_t step) {
+  const auto bits = [](std::int64_t number) { return static_cast<std::uint64_t>(number); };
+  const std::uint64_t distance = step > 0 ? bits(end) - bits(start) : bits(start) - bits(end);
+  const std::uint64_t by = step > 0 ? bits(step) : std::uint64_t{0} - bits(step);
+  return static_cast<std::int64_t>(distance / by + (distance % by > 0 ? 1 : 0));
+}
+
 // How many steps arange takes.
 std::int64_t arange_length(double start, double end, double step) {
   if (!(step != 0) || !std::isfinite(start) || !std::isfinite(end) ||
@@ -151,8 +159,11 @@ Tensor zeros_like(const Tensor& like) { return filled(empty_like(like), 0); }
 Tensor ones_like(const Tensor& like) { return filled(empty_like(like), 1); }
 
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, DType dtype) {
-  const std::int64_t length =
-      arange_length(start.to<double>(), end.to<double>(), step.to<double>());
+  const auto is_integer = [](const Scalar& s) { return s.dtype() == DType::kI64; };
+  std::int64_t length = arange_length(start.to<double>(), end.to<double>(), step.to<double>());
+  if (is_integer(start) && is_integer(end) && is_integer(step))
+    length = integer_steps(start.to<std::int64_t>(), end.to<std::int64_t>(),
+                           step.to<std::int64_t>());
   Tensor result = empty({length}, dtype);
   visit_dtype(dtype, [&]<typename T>() {
     T* out = result.data_ptr<T>();

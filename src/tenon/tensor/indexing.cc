@@ -56,6 +56,10 @@ void append_tensor(Applied& applied, const Tensor& index) {
   applied.has_tensors = true;
   if (index.dtype() == DType::kBool) {
     const std::size_t at = applied.tensors.size();
+    if (index.dim() == 0) {  // one place of a new dimension, or none
+      applied.view = applied.view.unsqueeze(static_cast<std::int64_t>(at));
+      return append_tensor(applied, index.reshape({1}));
+    }
     for (std::int64_t d = 0; d < index.dim(); ++d)
       if (index.size(d) != applied.view.size(static_cast<std::int64_t>(at) + d))
         throw InvalidArgument(
@@ -290,7 +294,7 @@ Tensor Tensor::index(Indices indices) const {
   const Choice choice = plan_choice(applied);
   Tensor result = empty(result_sizes(choice), dtype(), device());
   const std::size_t item = item_size();
-  if (result.numel() > 0)
+  if (result.numel() > 0 && !result.is_meta())
     walk_choice(
         index_dims_first(result, choice), applied.view, applied, choice,
         [item](char* dense, const char* chosen, const std::int64_t* strides, std::int64_t length) {
@@ -350,7 +354,7 @@ const Tensor& Tensor::index_put_(Indices indices, const Tensor& given, bool accu
   AutogradMetaInterface* meta = applied.view.impl()->autograd_meta();
   if (meta == nullptr) meta = values.impl()->autograd_meta();
   if (meta != nullptr) meta->check_writable(applied.view, values);
-  if (ready.numel() > 0) {
+  if (ready.numel() > 0 && !is_meta()) {
     void* const writable = applied.view.data_ptr();  // shared bytes become the tensor's own
     static_cast<void>(writable);
     const Tensor dense =

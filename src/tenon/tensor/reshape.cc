@@ -230,7 +230,7 @@ std::vector<Tensor> Tensor::chunk(std::int64_t chunks, std::int64_t dim) const {
   const std::int64_t length = size(cut_dim(*this, dim, "chunk"));
   // As many pieces as asked for, even where each is empty.
   if (length == 0) return split(DimVector(as_index(chunks), 0), dim);
-  return split((length + chunks - 1) / chunks, dim);
+  return split(length / chunks + (length % chunks > 0 ? 1 : 0), dim);
 }
 
 std::vector<Tensor> Tensor::unbind(std::int64_t dim) const {

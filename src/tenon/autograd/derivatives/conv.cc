@@ -10,6 +10,7 @@ using namespace ops;
 
 // The gradient of a convolution's input: the transposed convolution, padded to the input's size.
 Tensor input_gradient(const Tensor& g, const Tensor& weight, IntList sizes, const ConvOptions& o) {
+  if (numel_of(sizes) == 0) return zeros(sizes, g.dtype(), g.device());
   ConvOptions back = o;
   const auto missing = [&](std::size_t d, std::int64_t stride, std::int64_t padding,
                            std::int64_t dilation) {

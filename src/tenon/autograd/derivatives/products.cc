@@ -9,7 +9,9 @@ namespace {
 Tensor transposed(const Tensor& t) { return t.transpose(-1, -2); }
 
 // All leading dimensions as one.
-Tensor as_rows(const Tensor& t) { return t.dim() == 2 ? t : t.reshape({-1, t.size(-1)}); }
+Tensor as_rows(const Tensor& t) {
+  return t.dim() == 1 ? t.unsqueeze(0) : t.dim() == 2 ? t : t.flatten(0, -2);
+}
 
 // As matmul takes its operands: vectors lend a dimension, which the result does not have.
 struct Matrices {

@@ -164,9 +164,9 @@ class EmbeddingNode final : public NodeOf<2> {
   void release_saved() override { index_.release(); }
   void backward(const BackwardCall& call) override {
     const Tensor& g = call.grad();
-    const Tensor nothing = zeros(weight_.sizes(), g.dtype(), g.device());
-    call.out[1] =
-        index_add(nothing, 0, index_.get(*this).reshape({-1}), g.reshape({-1, weight_.sizes()[1]}));
+    const Tensor nothing = zeros({}, g.dtype(), g.device()).expand(weight_.sizes());
+    const Tensor index = index_.get(*this).reshape({-1});
+    call.out[1] = index_add(nothing, 0, index, g.reshape({index.numel(), weight_.sizes()[1]}));
   }
   Tensor tangent(std::span<const Tensor> tangents, const Tensor&) override {
     return embedding(index_.get(*this), tangents[1]);

@@ -419,6 +419,13 @@ std::int64_t weight_part_length(std::int64_t images, std::size_t weight_bytes) {
   return (images + pieces - 1) / pieces;
 }
 
+// oneDNN refuses steps that are much larger than images, or overflows.
+bool has_usual_steps(const ConvOptions& o) {
+  constexpr std::int64_t kMost = 1 << 15;
+  return std::max({o.stride.height, o.stride.width, o.padding.height, o.padding.width,
+                   o.dilation.height, o.dilation.width}) <= kMost;
+}
+
 }  // namespace
 
 bool has_onednn_conv(DType dtype) {
@@ -427,6 +434,7 @@ bool has_onednn_conv(DType dtype) {
 
 bool onednn_conv2d(const Tensor& out, const Tensor& a, const Tensor& weight, const Tensor& bias,
                    const ConvOptions& options) {
+  if (!has_usual_steps(options)) return false;
   const ConvShape shape(a, weight, out, options);
   const std::int64_t rows = part_rows(shape, weight.numel());
   const auto parts = cut(shape, part_length(shape.images()), rows);
@@ -438,7 +446,7 @@ bool onednn_conv2d_backward_input(const Tensor& grad_input, const Tensor& grad_o
                                   const Tensor& weight, const ConvOptions& options) {
   // oneDNN would compute 16 channels; columns of a few take less.
   constexpr std::int64_t kFew = 8;
-  if (options.groups == 1 && weight.size(1) < kFew) return false;
+  if ((options.groups == 1 && weight.size(1) < kFew) || !has_usual_steps(options)) return false;
   const ConvShape shape(grad_input, weight, grad_output, options);
   const auto parts = cut(shape, part_length(shape.images()), shape.target[2]);
   return for_parts<InputPlan>(shape, parts, num_threads(), false,
@@ -448,6 +456,7 @@ bool onednn_conv2d_backward_input(const Tensor& grad_input, const Tensor& grad_o
 bool onednn_conv2d_backward_weight(const Tensor& grad_weight, const Tensor& grad_bias,
                                    const Tensor& grad_output, const Tensor& a,
                                    const ConvOptions& options) {
+  if (!has_usual_steps(options)) return false;
   const ConvShape shape(a, grad_weight, grad_output, options);
   WeightWork work{shape, grad_weight, grad_bias, grad_output, a};
   const std::int64_t length = weight_part_length(shape.images(), grad_weight.nbytes());

@@ -142,7 +142,8 @@ void one_row(const PoolWork& work, const EvenPlaces& even, T* to, const T* row) 
   };
   const auto places = static_cast<std::int64_t>(work.columns.size());
   const std::int64_t count = even.last - even.first;
-  if (count == 0 || even.stride > kMostStride) return one_by_one(0, places);
+  // Windows that are as wide as the row all begin at its first element.
+  if (count == 0 || even.stride < 1 || even.stride > kMostStride) return one_by_one(0, places);
   one_by_one(0, even.first);
   const T* const from = row + work.columns[static_cast<std::size_t>(even.first)].begin;
   const auto run = even.stride == 1   ? &reduce_along<kSum, 1, T>
