@@ -176,7 +176,8 @@ class DirectLosses {
     const T* x = input_.const_data_ptr<T>();
     return run<T>(classes_, [&] {
       // 16-bit rows are widened some at a time.
-      const std::int64_t batch = std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(1, classes_));
+      const auto at_least_one = [](std::int64_t n) { return std::max<std::int64_t>(1, n); };
+      const std::int64_t batch = at_least_one(4096 / at_least_one(classes_));
       std::vector<Wide> wide(std::is_same_v<T, Wide> ? 0
                                                      : static_cast<std::size_t>(batch * classes_));
       return [=, this, wide = std::move(wide), held = -batch](
