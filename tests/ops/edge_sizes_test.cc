@@ -12,6 +12,7 @@
 #include "tenon/ops/operators.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/indexing.h"
+#include "tenon/tensor/print.h"
 
 namespace tenon {
 namespace {
@@ -122,6 +123,14 @@ TEST(EdgeSizes, UndefinedOperandsAreRefused) {
   EXPECT_THROW(ops::sum(none), InvalidArgument);
   EXPECT_THROW(ops::matmul(one, none), InvalidArgument);
   EXPECT_THROW(ops::maximum(none, one), InvalidArgument);
+}
+
+TEST(EdgeSizes, PrintingShowsNoEdgesAndRefusesNegativeNumbers) {
+  const PrintOptions no_edges{.threshold = 2, .edge_items = 0};
+  EXPECT_EQ(to_string(ones({5}), no_edges), "tensor([ ...])");
+  EXPECT_THROW(to_string(ones({5}), PrintOptions{.precision = -1}), InvalidArgument);
+  EXPECT_THROW(to_string(ones({5}), PrintOptions{.edge_items = -1}), InvalidArgument);
+  EXPECT_THROW(ops::repeat(ones({}), DimVector(33, 1)), InvalidArgument);
 }
 
 TEST(EdgeSizes, GradientsOfTransposedInputsAreChecked) {

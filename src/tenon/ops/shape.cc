@@ -218,6 +218,9 @@ Tensor detail::repeat(const Tensor& a, IntList repeats) {
     throw InvalidArgument(
         fmt::format("repeat: {} for shape {}; there must be one for each dimension",
                     to_string(repeats), to_string(a.sizes())));
+  if (2 * repeats.size() > kMaxDims)
+    throw InvalidArgument(
+        fmt::format("repeat: {} numbers; there are at most {}", repeats.size(), kMaxDims / 2));
   // Seen as [r0, s0, r1, s1, ...] the result is the source broadcast along every r.
   const std::size_t added = repeats.size() - static_cast<std::size_t>(a.dim());
   DimVector sizes, split, source;

@@ -104,6 +104,7 @@ class Printer {
       if (summarise_ && size > 2 * edge && i == edge) {
         out.push_back(-1);
         i = size - edge;
+        if (i == size) break;
       }
       out.push_back(i);
     }
@@ -201,6 +202,10 @@ std::string quantized_to_string(const Tensor& tensor, const PrintOptions& option
 }  // namespace
 
 std::string to_string(const Tensor& tensor, const PrintOptions& options) {
+  if (options.precision < 0 || options.edge_items < 0)
+    throw InvalidArgument(fmt::format("printing with a precision of {} and {} edge items: both are "
+                                      "0 or more",
+                                      options.precision, options.edge_items));
   if (!tensor.defined()) return "tensor(undefined)";
   if (is_sparse(tensor)) return sparse_to_string(tensor, options);
   if (is_quantized(tensor)) return quantized_to_string(tensor, options);

@@ -23,6 +23,7 @@ struct PrintOptions {
 //
 //   tensor([[ 1.0000, -2.5000],
 //           [ 0.0000,  4.0000]])
+// Throws InvalidArgument for a negative precision or number of edge items.
 std::string to_string(const Tensor& tensor, const PrintOptions& options = {});
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
