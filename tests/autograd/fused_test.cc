@@ -189,5 +189,21 @@ TEST(FusedTest, NormsHaveTheSlopesOfTheirFormulas) {
     }
 }
 
+TEST(FusedTest, BatchNormsGradientHasTheSameOrderOnMeta) {
+  for (const MemoryFormat format : {MemoryFormat::kContiguous, MemoryFormat::kChannelsLast}) {
+    const Tensor image = contiguous(randn({2, 3, 4, 5}), format);
+    for (const Tensor& input : {image, image.transpose(2, 3)}) {
+      const auto strides_on = [&](Device device) {
+        const Tensor x = empty_strided(input.sizes(), input.strides(), DType::kF32, device);
+        if (device == Device{}) copy_(x, input);
+        x.set_requires_grad(true);
+        const Tensor y = ops::batch_norm(x, {}, {}, {}, {}, true);
+        return grad({y}, {x}, {empty_like(y)})[0].strides();
+      };
+      EXPECT_EQ(strides_on(Device{}), strides_on(Device{DeviceType::kMeta}));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tenon::autograd

@@ -396,8 +396,10 @@ TEST(FailingMemoryTest, AFreeBeyondTheCacheLimitAllocatesNothing) {
   }
 }
 
+// For every n, until the four schedules end before the n-th request.
 TEST_P(FailingMemory, FourThreadsMayBeRefusedAnything) {
-  for (std::uint64_t n = 1; n <= 120; n += 1 + n / 12) {
+  std::uint64_t requests = UINT64_MAX;
+  for (std::uint64_t n = 1; n <= requests; ++n) {
     SCOPED_TRACE("requests " + std::to_string(n) + " to " + std::to_string(2 * n) +
                  " are refused");
     Subject subject(GetParam(), &plan_of_schedule());
@@ -411,6 +413,7 @@ TEST_P(FailingMemory, FourThreadsMayBeRefusedAnything) {
         run_steps(subject, t, live[t], &freed, &exchange);
       });
     for (std::thread& thread : threads) thread.join();
+    requests = g_requests;
     refuse_nothing();
     std::size_t blocks = exchange.blocks();
     for (const auto& each : live) blocks += each.size();

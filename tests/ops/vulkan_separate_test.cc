@@ -12,6 +12,8 @@
 #include "support/temporary.h"
 #include "support/vulkan.h"
 #include "tenon/autograd/autograd.h"
+#include "tenon/memory/adaptors/statistics_adaptor.h"
+#include "tenon/memory/registry.h"
 #include "tenon/ops/operators.h"
 #include "tenon/ops/into.h"
 #include "tenon/tensor/capture.h"
@@ -128,6 +130,12 @@ void the_host_computes_what_has_no_kernel() {
   EXPECT_EQ(mul.copied_bytes, 2u * 6 * 8) << "an argument there, once, and the result back";
   EXPECT_EQ(to(product, Device{}).select(0, 5).item<Complex64>(), Complex64(25.0f));
   EXPECT_THROW(static_cast<void>(product.const_data_ptr()), InvalidArgument) << "the turn is over";
+  {
+    StatisticsAdaptor host(*current_allocator(Device{}));
+    const AllocatorGuard guard(Device{}, host);
+    product = ops::mul(c, c);
+    EXPECT_EQ(host.passed().bytes.peak, 2 * 6 * 8) << "copies on the host are the guard's, too";
+  }
 
   expect_the_hosts("in place, by a view, beside a kernel's work", [](Device device) {
     const Tensor t = to(zeros({4, 6}, DType::kC64), device);

@@ -53,7 +53,8 @@ class RowPieces {
       char* const to = static_cast<char*>(result.data_ptr()) + begin;
       if (!is_narrow) elements[number] = reinterpret_cast<T*>(to);
       body(part, rows, elements);
-      if (is_narrow) convert(dtype_, to, dtype_of<T>(), elements[number], count);
+      if (is_narrow)
+        tenon::detail::convert_elements(dtype_, to, dtype_of<T>(), elements[number], count);
     };
     parallel_for(0, parts(), 1, [&](std::int64_t begin, std::int64_t end) {
       char* const taken = rooms.take();
@@ -69,18 +70,10 @@ class RowPieces {
 
   template <typename T>
   void widen(T* to, const char* from, std::int64_t count) const {
-    convert(dtype_of<T>(), to, dtype_, from, count);
+    tenon::detail::convert_elements(dtype_of<T>(), to, dtype_, from, count);
   }
 
  private:
-  static void convert(DType to_dtype, void* to, DType dtype, const void* from,
-                      std::int64_t count) {
-    char* pair[2] = {static_cast<char*>(to), static_cast<char*>(const_cast<void*>(from))};
-    const std::int64_t steps[2] = {static_cast<std::int64_t>(item_size(to_dtype)),
-                                   static_cast<std::int64_t>(item_size(dtype))};
-    tenon::detail::conversion_row(to_dtype, dtype)(pair, steps, count);
-  }
-
   std::int64_t channels_, rows_;
   DType dtype_;
   std::int64_t piece_, part_;
@@ -186,13 +179,17 @@ bool is_double(const Tensor& a) { return a.dtype() == DType::kF64; }
 
 }  // namespace
 
+bool is_channels_last(const Tensor& a) {
+  return (a.dim() == 4 && a.is_contiguous(MemoryFormat::kChannelsLast)) ||
+         (a.dim() == 5 && a.is_contiguous(MemoryFormat::kChannelsLast3d));
+}
+
 bool has_channel_rows(const Tensor& a) {
   if (a.dim() < 2 || a.device() != Device{} || a.numel() == 0 || !is_floating(a.dtype()) ||
       is_float8(a.dtype()))
     return false;
   if (a.is_contiguous()) return a.numel() == a.size(0) * a.size(1);
-  return (a.dim() == 4 && a.is_contiguous(MemoryFormat::kChannelsLast)) ||
-         (a.dim() == 5 && a.is_contiguous(MemoryFormat::kChannelsLast3d));
+  return is_channels_last(a);
 }
 
 void moments_of_channels(const Tensor& a, ChannelNumbers& mean, ChannelNumbers& variance) {

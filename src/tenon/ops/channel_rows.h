@@ -10,6 +10,9 @@ namespace tenon::ops {
 
 using ChannelNumbers = std::vector<double>;  // one for each channel, dimension 1
 
+// Images or volumes whose channels lie side by side, without gaps.
+bool is_channels_last(const Tensor& a);
+
 // Dense in the order of rows of channels, of floats, on the host, with elements.
 bool has_channel_rows(const Tensor& a);
 

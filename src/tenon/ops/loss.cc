@@ -42,9 +42,7 @@ Tensor summed_losses(const cpu::LossBlocks& blocks, const Tensor& a, const Tenso
                      const double* numbers) {
   constexpr std::int64_t kPiece = 16384, kBlock = 1024;
   const DType dtype = a.dtype(), compute = compute_dtype(dtype);
-  const auto widen = tenon::detail::conversion_row(compute, dtype);
   const auto item = static_cast<std::int64_t>(a.item_size());
-  const std::int64_t steps[2] = {sizeof(float), item};
   const Tensor* both[2] = {&a, &b};
   const char* from[2];
   for (int k = 0; k < 2; ++k) from[k] = static_cast<const char*>(both[k]->const_data_ptr());
@@ -56,8 +54,8 @@ Tensor summed_losses(const cpu::LossBlocks& blocks, const Tensor& a, const Tenso
     alignas(64) float wide[2][kBlock];
     for (std::int64_t at = begin; at < end; at += kBlock) {
       for (int k = 0; k < 2; ++k) {
-        char* pair[2] = {reinterpret_cast<char*>(wide[k]), const_cast<char*>(from[k]) + at * item};
-        widen(pair, steps, std::min(kBlock, end - at));
+        tenon::detail::convert_elements(compute, wide[k], dtype, from[k] + at * item,
+                                        std::min(kBlock, end - at));
         in[k] = wide[k];
       }
       total += blocks.sum(in, std::min(kBlock, end - at), numbers);

@@ -51,15 +51,12 @@ Tensor normalize_narrow_rows(const Tensor& a, std::int64_t length, const Tensor&
                              const Tensor& bias, Statistics&& statistics) {
   const Tensor dense = contiguous(a);
   Tensor out = empty(a.sizes(), a.dtype());
-  const auto load = tenon::detail::conversion_row(DType::kF32, a.dtype());
-  const auto store = tenon::detail::conversion_row(a.dtype(), DType::kF32);
   const cpu::RowFunctions functions = cpu::row_functions(DType::kF32);
   const auto item = static_cast<std::int64_t>(a.item_size());
-  auto* from = static_cast<char*>(const_cast<void*>(dense.const_data_ptr()));
+  const auto* from = static_cast<const char*>(dense.const_data_ptr());
   auto* to = static_cast<char*>(out.data_ptr());
   const std::int64_t rows = a.numel() / length;
   const std::int64_t together = std::max<std::int64_t>(1, 1024 / length);  // short ones
-  const std::int64_t wide[2] = {sizeof(float), item}, narrow[2] = {item, sizeof(float)};
   const auto room_bytes = together * length * static_cast<std::int64_t>(sizeof(float));
   cpu::Workspaces rooms(static_cast<std::size_t>(2 * room_bytes), rows);
   parallel_for(0, rows, even_grain(rows, 16384 / length),
@@ -67,8 +64,8 @@ Tensor normalize_narrow_rows(const Tensor& a, std::int64_t length, const Tensor&
                  char* const room = rooms.take();
                  for (std::int64_t i = begin; i < end; i += together) {
                    const std::int64_t count = std::min(together, end - i) * length;
-                   char* read[2] = {room, from + i * length * item};
-                   load(read, wide, count);
+                   tenon::detail::convert_elements(DType::kF32, room, a.dtype(),
+                                                   from + i * length * item, count);
                    for (std::int64_t at = 0; at < count; at += length) {
                      char* const row = room + at * static_cast<std::int64_t>(sizeof(float));
                      double mean = 0, scale = 1;
@@ -76,8 +73,8 @@ Tensor normalize_narrow_rows(const Tensor& a, std::int64_t length, const Tensor&
                      functions.affine(row + room_bytes, row, length, mean, scale,
                                       data_or_null(weight), data_or_null(bias));
                    }
-                   char* written[2] = {to + i * length * item, room + room_bytes};
-                   store(written, narrow, count);
+                   tenon::detail::convert_elements(a.dtype(), to + i * length * item,
+                                                   DType::kF32, room + room_bytes, count);
                  }
                  rooms.give(room);
                });

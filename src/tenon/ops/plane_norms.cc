@@ -32,10 +32,8 @@ std::vector<double> numbers_of(const Tensor& t, std::int64_t channels, double ot
   std::vector<double> numbers(static_cast<std::size_t>(channels), otherwise);
   if (!t.defined()) return numbers;
   const Tensor dense = contiguous(t);
-  char* pair[2] = {reinterpret_cast<char*>(numbers.data()),
-                   static_cast<char*>(const_cast<void*>(dense.const_data_ptr()))};
-  const std::int64_t steps[2] = {sizeof(double), static_cast<std::int64_t>(t.item_size())};
-  tenon::detail::conversion_row(DType::kF64, t.dtype())(pair, steps, channels);
+  tenon::detail::convert_elements(DType::kF64, numbers.data(), t.dtype(), dense.const_data_ptr(),
+                                  channels);
   return numbers;
 }
 
@@ -53,12 +51,10 @@ Tensor moments_of_rows(const Tensor& a, std::int64_t length) {
   const DType compute = compute_dtype(a.dtype());
   const bool is_narrow = a.dtype() != compute;
   const auto moments = cpu::row_functions(compute).moments;
-  const auto load = tenon::detail::conversion_row(compute, a.dtype());
   const auto item = static_cast<std::int64_t>(a.item_size());
   const auto wide_item = static_cast<std::int64_t>(item_size(compute));
-  const std::int64_t steps[2] = {wide_item, item};
   const std::int64_t together = is_narrow ? std::max<std::int64_t>(1, 2048 / length) : 1;
-  auto* from = static_cast<char*>(const_cast<void*>(a.const_data_ptr()));
+  const auto* from = static_cast<const char*>(a.const_data_ptr());
   cpu::Workspaces rooms(
       is_narrow ? static_cast<std::size_t>(together * length * wide_item) : 0, rows);
   parallel_for(0, rows, even_grain(rows, 16384 / length),
@@ -66,9 +62,11 @@ Tensor moments_of_rows(const Tensor& a, std::int64_t length) {
                  char* const room = rooms.take();
                  for (std::int64_t first = begin; first < end; first += together) {
                    const std::int64_t some = std::min(together, end - first);
-                   char* read[2] = {room, from + first * length * item};
-                   if (is_narrow) load(read, steps, some * length);
-                   const char* const data = is_narrow ? room : read[1];
+                   const char* data = from + first * length * item;
+                   if (is_narrow) {
+                     tenon::detail::convert_elements(compute, room, a.dtype(), data, some * length);
+                     data = room;
+                   }
                    for (std::int64_t r = 0; r < some; ++r) {
                      double* const at = found + 2 * (first + r);
                      moments(data + r * length * wide_item, length, at, at + 1);
@@ -85,11 +83,8 @@ Tensor scale_planes(const Tensor& a, std::span<const PlaneNumbers> numbers) {
   const Tensor out = empty(a.sizes(), a.dtype());
   const DType compute = compute_dtype(a.dtype());
   const auto scale = cpu::row_functions(compute).scale;
-  const auto load = tenon::detail::conversion_row(compute, a.dtype());
-  const auto store = tenon::detail::conversion_row(a.dtype(), compute);
   const auto item = static_cast<std::int64_t>(a.item_size());
-  const std::int64_t wide[2] = {sizeof(float), item}, narrow[2] = {item, sizeof(float)};
-  auto* from = static_cast<char*>(const_cast<void*>(a.const_data_ptr()));
+  const auto* from = static_cast<const char*>(a.const_data_ptr());
   auto* to = static_cast<char*>(out.data_ptr());
   const auto of_plane = [&](std::int64_t plane) {
     return numbers[static_cast<std::size_t>(plane) % numbers.size()];
@@ -100,16 +95,14 @@ Tensor scale_planes(const Tensor& a, std::span<const PlaneNumbers> numbers) {
     for (std::int64_t first = begin * length; first < end * length; first += whole)
       for (std::int64_t at = first; at < std::min(first + whole, end * length); at += kPiece) {
         const std::int64_t last = std::min({first + whole, end * length, at + kPiece});
-        char* read[2] = {reinterpret_cast<char*>(room[0]), from + at * item};
-        load(read, wide, last - at);
+        tenon::detail::convert_elements(compute, room[0], a.dtype(), from + at * item, last - at);
         for (std::int64_t x = at; x < last;) {
           const std::int64_t plane = x / length, next = std::min(last, (plane + 1) * length);
           const auto [factor, shift] = of_plane(plane);
           scale(room[1] + (x - at), room[0] + (x - at), next - x, factor, shift);
           x = next;
         }
-        char* written[2] = {to + at * item, reinterpret_cast<char*>(room[1])};
-        store(written, narrow, last - at);
+        tenon::detail::convert_elements(a.dtype(), to + at * item, compute, room[1], last - at);
       }
   };
   parallel_for(0, planes, even_grain(planes, 16384 / length),

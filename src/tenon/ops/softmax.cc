@@ -43,8 +43,6 @@ class LineWork {
         compute_item_(static_cast<std::int64_t>(item_size(compute_))),
         lines_(in, dim),
         function_(function),
-        widen_(tenon::detail::conversion_row(compute_, dtype_)),
-        narrow_(tenon::detail::conversion_row(dtype_, compute_)),
         from_(static_cast<const char*>(in.const_data_ptr())),
         to_(static_cast<char*>(out.data_ptr())) {}
 
@@ -140,21 +138,16 @@ class LineWork {
   }
 
   void widen(char* to, const char* from, std::int64_t count) const {
-    char* pair[2] = {to, const_cast<char*>(from)};
-    const std::int64_t steps[2] = {compute_item_, item_};
-    widen_(pair, steps, count);
+    tenon::detail::convert_elements(compute_, to, dtype_, from, count);
   }
   void narrow(char* to, const char* from, std::int64_t count) const {
-    char* pair[2] = {to, const_cast<char*>(from)};
-    const std::int64_t steps[2] = {item_, compute_item_};
-    narrow_(pair, steps, count);
+    tenon::detail::convert_elements(dtype_, to, compute_, from, count);
   }
 
   const DType dtype_, compute_;
   const std::int64_t item_, compute_item_;
   const DenseLines lines_;
   const Function function_;
-  const tenon::detail::RowFunction widen_, narrow_;
   const char* const from_;
   char* const to_;
 };

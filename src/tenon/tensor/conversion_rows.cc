@@ -238,4 +238,12 @@ detail::RowFunction detail::conversion_row(DType to, DType from) {
   });
 }
 
+void detail::convert_elements(DType to_dtype, void* to, DType from_dtype, const void* from,
+                              std::int64_t count) {
+  char* pair[2] = {static_cast<char*>(to), static_cast<char*>(const_cast<void*>(from))};
+  const std::int64_t steps[2] = {static_cast<std::int64_t>(item_size(to_dtype)),
+                                 static_cast<std::int64_t>(item_size(from_dtype))};
+  conversion_row(to_dtype, from_dtype)(pair, steps, count);
+}
+
 }  // namespace tenon

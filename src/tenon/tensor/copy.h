@@ -51,6 +51,9 @@ void copy_items(const StridedLoop& loop, std::int64_t item);
 // Converts one row: data[0] is written, data[1] read, strides in bytes (0 repeats an element).
 using RowFunction = void (*)(char** data, const std::int64_t* strides, std::int64_t length);
 RowFunction conversion_row(DType to, DType from);
+// Of elements without gaps.
+void convert_elements(DType to_dtype, void* to, DType from_dtype, const void* from,
+                      std::int64_t count);
 
 }  // namespace detail
 }  // namespace tenon

@@ -13,7 +13,7 @@
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
 #include "tenon/device/devices.h"
-#include "tenon/memory/host/host_allocator.h"
+#include "tenon/memory/registry.h"
 #include "tenon/tensor/host_access.h"
 #include "tenon/tensor/kernels/vulkan/capturing.h"
 #include "tenon/tensor/storage_impl.h"
@@ -114,7 +114,7 @@ class detail::HostCopies {
     if (found == nullptr)
       found = &all_.emplace_back(Copy{IntrusivePtr<StorageImpl>::retain_copy(&storage), 0, {}});
     if (found->bytes == nullptr || found->size_bytes != storage.nbytes()) {
-      found->bytes = host_allocator().allocate(storage.nbytes());
+      found->bytes = current_allocator(Device{})->allocate(storage.nbytes());
       found->size_bytes = storage.nbytes();
       found->is_current = false;
     }

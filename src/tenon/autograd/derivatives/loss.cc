@@ -224,8 +224,6 @@ class CrossEntropyNode final : public NodeOf<2> {
     const std::int64_t count = static_cast<std::int64_t>(shares.size());
     const std::int64_t classes = logits.numel() / count;
     const DType dtype = logits.dtype(), compute = dtype_of<T>();
-    const auto widen = tenon::detail::conversion_row(compute, dtype);
-    const auto narrow = tenon::detail::conversion_row(dtype, compute);
     const auto functions = ops::cpu::row_functions(compute);
     const Tensor out = empty(logits.sizes(), dtype);
     const auto item = static_cast<std::int64_t>(logits.item_size());
@@ -235,14 +233,12 @@ class CrossEntropyNode final : public NodeOf<2> {
     const std::int64_t batch = std::max<std::int64_t>(1, 4096 / classes);
     const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (batch * classes));
     const auto some_rows = [&](std::int64_t first, std::int64_t rows, T* wide) {
-      char* in = const_cast<char*>(from) + first * classes * item;
+      const char* in = from + first * classes * item;
       char* const out_rows = to_rows + first * classes * item;
       T* results = reinterpret_cast<T*>(out_rows);
       if (dtype != compute) {
-        char* pair[2] = {reinterpret_cast<char*>(wide), in};
-        const std::int64_t steps[2] = {wide_item, item};
-        widen(pair, steps, rows * classes);
-        in = pair[0];
+        tenon::detail::convert_elements(compute, wide, dtype, in, rows * classes);
+        in = reinterpret_cast<const char*>(wide);
         results = wide + batch * classes;
       }
       for (std::int64_t r = 0; r < rows; ++r)
@@ -257,10 +253,8 @@ class CrossEntropyNode final : public NodeOf<2> {
         functions.scale(row, row, classes, share, -share * even);
         row[wanted[first + r]] -= share * chosen;
       }
-      if (dtype == compute) return;
-      char* pair[2] = {out_rows, reinterpret_cast<char*>(results)};
-      const std::int64_t steps[2] = {item, wide_item};
-      narrow(pair, steps, rows * classes);
+      if (dtype != compute)
+        tenon::detail::convert_elements(dtype, out_rows, compute, results, rows * classes);
     };
     parallel_for(0, (count + batch - 1) / batch, grain, [&](std::int64_t begin, std::int64_t end) {
       // 16-bit rows are widened to the first half and computed in the second.

@@ -196,17 +196,15 @@ class ChannelStretches {
  private:
   void convert(std::int64_t channel, bool reads) const {
     const auto item = static_cast<std::int64_t>(of_.item_size());
-    const auto wide = static_cast<std::int64_t>(sizeof(T));
     const DType here = dtype_of<T>(), there = of_.dtype();
-    const auto run = reads ? tenon::detail::conversion_row(here, there)
-                           : tenon::detail::conversion_row(there, here);
-    const std::int64_t steps[2] = {reads ? wide : item, reads ? item : wide};
     auto* const data = static_cast<char*>(const_cast<void*>(of_.const_data_ptr()));
     for (std::int64_t n = 0; n < of_.size(0); ++n) {
-      char* pair[2] = {reinterpret_cast<char*>(room_ + n * stretch_),
-                       data + (n * stride_ + channel * stretch_) * item};
-      if (!reads) std::swap(pair[0], pair[1]);
-      run(pair, steps, stretch_);
+      char* const at = data + (n * stride_ + channel * stretch_) * item;
+      T* const wide = room_ + n * stretch_;
+      if (reads)
+        tenon::detail::convert_elements(here, wide, there, at, stretch_);
+      else
+        tenon::detail::convert_elements(there, at, here, wide, stretch_);
     }
   }
   const Tensor& of_;

@@ -256,7 +256,8 @@ class BatchNormNode final : public NodeOf<5> {
       return true;
     }
     const bool takes_narrow = in[0].device() == Device{} || in[0].is_meta();
-    const Tensor x = contiguous(takes_narrow ? in[0] : wide(in[0]));
+    const bool keeps_order = in[0].is_meta() && is_channels_last(in[0]);  // as by_rows does
+    const Tensor x = keeps_order ? in[0] : contiguous(takes_narrow ? in[0] : wide(in[0]));
     const auto dense = [&](const Tensor& t) { return t.defined() ? contiguous(wide(t)) : t; };
     const std::optional<NormGradients> found =
         channels_backward(contiguous(to(call.grad(), x.dtype())), x, dense(in[3]),

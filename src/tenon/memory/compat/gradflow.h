@@ -68,7 +68,7 @@ class MemoryPool : public tenon::MemoryPool {
   }
 };
 
-// The allocator of host memory that is in use now.
+// The allocator of host memory that is registered now.
 inline std::shared_ptr<DeviceAllocator> getDefaultCpuAllocator() {
   class Cpu final : public DeviceAllocator {
    public:

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "hwy/highway.h"
+#include "tenon/ops/kernels/cpu/wide_load-inl.h"
 #include "tenon/tensor/half.h"
 
 #if defined(TENON_OPS_HALF_LOOP_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -37,44 +38,27 @@ HWY_INLINE void widen(D d, const BFloat16* from, float* to) {
 template <class D>
 HWY_INLINE void widen(D d, const Half* from, float* to) {
   namespace hn = hwy::HWY_NAMESPACE;
-  const hn::Rebind<std::uint16_t, D> bits;
-  const hn::Rebind<hwy::float16_t, D> halves;
   constexpr std::size_t kLanes = hn::MaxLanes(d);
-  for (std::size_t i = 0; i < 2 * kLanes; i += kLanes) {
-    const auto x = hn::BitCast(halves, hn::LoadU(bits, &from[i].bits));
-    hn::Store(hn::PromoteTo(d, x), d, to + i);
-  }
+  for (std::size_t i = 0; i < 2 * kLanes; i += kLanes)
+    hn::Store(load(d, from + i), d, to + i);
 }
 
 // Back, rounded as half.h rounds.
 template <class D>
 HWY_INLINE void narrow(D d, const float* from, BFloat16* to) {
   namespace hn = hwy::HWY_NAMESPACE;
-  const hn::RebindToUnsigned<D> u32;
   const hn::Repartition<std::uint16_t, D> u16;
-  const auto upper = [&](const float* at) {
-    const auto x = hn::Load(d, at);
-    const auto bits = hn::BitCast(u32, x);
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1U));
-    const auto sum = hn::Add(hn::Add(bits, hn::Set(u32, 0x7fffU)), odd);
-    return hn::IfThenElse(hn::RebindMask(u32, hn::IsNaN(x)), hn::Set(u32, 0x7fc00000U), sum);
-  };
-  const auto even = hn::ShiftRight<16>(upper(from)), odd = upper(from + hn::MaxLanes(d));
+  const auto even = hn::ShiftRight<16>(upper_bits(d, hn::Load(d, from)));
+  const auto odd = upper_bits(d, hn::Load(d, from + hn::MaxLanes(d)));
   hn::StoreU(hn::OddEven(hn::BitCast(u16, odd), hn::BitCast(u16, even)), u16, &to->bits);
 }
-// Of a NaN only the sign is kept.
 template <class D>
 HWY_INLINE void narrow(D d, const float* from, Half* to) {
   namespace hn = hwy::HWY_NAMESPACE;
-  const hn::Rebind<hwy::float16_t, D> halves;
-  const hn::Rebind<std::uint16_t, D> bits;
-  const auto nan = hn::Set(d, std::numeric_limits<float>::quiet_NaN());
   constexpr std::size_t kLanes = hn::MaxLanes(d);
-  for (std::size_t i = 0; i < 2 * kLanes; i += kLanes) {
-    const auto x = hn::Load(d, from + i);
-    const auto known = hn::IfThenElse(hn::IsNaN(x), hn::CopySign(nan, x), x);
-    hn::StoreU(hn::BitCast(bits, hn::DemoteTo(halves, known)), bits, &to[i].bits);
-  }
+  for (std::size_t i = 0; i < 2 * kLanes; i += kLanes)
+    hn::StoreU(narrowed(d, hn::Load(d, from + i), to), hn::Rebind<std::uint16_t, D>(),
+               &to[i].bits);
 }
 
 // Fewer elements than a chunk has. Zeros take the place of others.

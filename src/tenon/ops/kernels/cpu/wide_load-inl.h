@@ -73,17 +73,23 @@ HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> load_first(D d, const From* from, std::int
   }
 }
 
-// The bits of 16-bit floats, rounded as half.h rounds.
+// The upper halves have the bits of bf16, rounded as half.h rounds.
 template <class D, class V>
-HWY_INLINE auto narrowed(D, V value, const BFloat16*) {
+HWY_INLINE auto upper_bits(D, V value) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::RebindToUnsigned<D> u32;
   const auto bits = hn::BitCast(u32, value);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1U));
   const auto sum = hn::Add(hn::Add(bits, hn::Set(u32, 0x7fffU)), odd);
-  const auto nan = hn::Set(u32, 0x7fc00000U);
-  const auto known = hn::IfThenElse(hn::RebindMask(u32, hn::IsNaN(value)), nan, sum);
-  return hn::TruncateTo(hn::Rebind<std::uint16_t, D>(), hn::ShiftRight<16>(known));
+  return hn::IfThenElse(hn::RebindMask(u32, hn::IsNaN(value)), hn::Set(u32, 0x7fc00000U), sum);
+}
+
+// The bits of 16-bit floats, rounded as half.h rounds.
+template <class D, class V>
+HWY_INLINE auto narrowed(D d, V value, const BFloat16*) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const auto bits = hn::ShiftRight<16>(upper_bits(d, value));
+  return hn::TruncateTo(hn::Rebind<std::uint16_t, D>(), bits);
 }
 // Of a NaN only the sign is kept.
 template <class D, class V>
