@@ -197,9 +197,18 @@ void compare_times(const std::vector<Batch>& batches, int threads) {
   worst.print(threads);
 }
 
+// Parameters and Adam's two moments: both sides hold them all the time.
+std::uint64_t lasting_bytes(const std::vector<Tensor>& parameters) {
+  std::uint64_t bytes = 0;
+  for (const Tensor& p : parameters) bytes += 3 * static_cast<std::uint64_t>(p.nbytes());
+  return bytes;
+}
+
 void compare_memory(const std::vector<Batch>& batches) {
-  fmt::print("\nmost bytes of tensors at once\n{:<12} {:>12} {:>12} {:>12} {:>8} {:>8} {:>8}\n",
-             "model", "all kept", "Tenon", "in backward", "PyTorch", "ratio", "ratio");
+  fmt::print("\nmost bytes of tensors at once; lasting: parameters and Adam's moments, which both "
+             "sides hold all the time\n"
+             "{:<12} {:>12} {:>12} {:>12} {:>12} {:>8} {:>8} {:>8}\n", "model", "all kept",
+             "Tenon", "in backward", "PyTorch", "ratio", "ratio", "lasting");
   double worst = 0;
   for (const Batch& batch : batches) {
     const std::uint64_t all_kept = [&] {
@@ -207,16 +216,18 @@ void compare_memory(const std::vector<Batch>& batches) {
       return our_peak_of(batch, false);
     }();
     const std::uint64_t after = our_peak_of(batch, false), during = our_peak_of(batch, true);
-    const std::uint64_t peer = peer_peak_of(batch, Ours(batch, false).parameters(), 1);
+    const std::vector<Tensor> parameters = Ours(batch, false).parameters();
+    const std::uint64_t peer = peer_peak_of(batch, parameters, 1);
     const auto ratio = [&](std::uint64_t bytes) {
       return static_cast<double>(bytes) / static_cast<double>(peer);
     };
     const auto shown = [&](std::uint64_t bytes) {
       return peer == 0 ? "-" : fmt::format("{:.3f}", ratio(bytes));
     };
-    fmt::print("{:<12} {:>12} {:>12} {:>12} {:>12} {:>8} {:>8}\n", batch.model,
+    fmt::print("{:<12} {:>12} {:>12} {:>12} {:>12} {:>8} {:>8} {:>8}\n", batch.model,
                format_byte_size(all_kept), format_byte_size(after), format_byte_size(during),
-               peer == 0 ? "-" : format_byte_size(peer), shown(after), shown(during));
+               peer == 0 ? "-" : format_byte_size(peer), shown(after), shown(during),
+               shown(lasting_bytes(parameters)));
     if (peer != 0) worst = std::max(worst, ratio(during));
   }
   if (worst > 0)

@@ -91,6 +91,28 @@ TEST(FusedTest, CrossEntropyHasTheSlopeOfItsFormula) {
         }
 }
 
+TEST(FusedTest, NllLossHasTheSlopeOfItsFormula) {
+  for (const DimVector& shape : {DimVector{6}, {5, 33}, {3, 4, 5}, {2, 21, 9, 7}})
+    for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16})
+      for (const auto reduction :
+           {ops::Reduction::kNone, ops::Reduction::kMean, ops::Reduction::kSum}) {
+        const Tensor values = to(randn(shape, DType::kF64), dtype);
+        const std::int64_t dim = shape.size() == 1 ? 0 : 1;
+        const Tensor target = ops::argmax(values, dim);
+        const Function f = [&](const Tensor& x) {
+          return ops::mul(ops::nll_loss(ops::mul(x, 3), target, reduction, 2), 0.75);
+        };
+        const std::string what = to_string(IntList(shape)) + dtype_name(dtype).data();
+        const double tolerance = dtype == DType::kF64 ? 1e-12 : dtype == DType::kF32 ? 2e-6 : 1e-2;
+        const Tensor found = gradient_of(f, leaf(values), false);
+        expect_near(found, gradient_of(f, leaf(to(values, DType::kF64)), true), tolerance,
+                    what.c_str());
+        const double counted = ops::sum(to(ops::ne(target, 2), DType::kF64)).item<double>();
+        const double all = reduction == ops::Reduction::kMean ? std::min(counted, 1.0) : counted;
+        EXPECT_NEAR(ops::sum(found).item<double>(), -2.25 * all, 1e-2 * counted) << what;
+      }
+}
+
 // Fails where the loss of f32 rows is computed beside the graph.
 TEST(FusedTest, CrossEntropyOfF32IsDifferentiatedTwice) {
   const Tensor x = leaf(tensor<float>({1, 2, 3, 0, 1, 5}).view({2, 3}));

@@ -123,6 +123,24 @@ TEST(EdgeSizes, UndefinedOperandsAreRefused) {
   EXPECT_THROW(ops::sum(none), InvalidArgument);
   EXPECT_THROW(ops::matmul(one, none), InvalidArgument);
   EXPECT_THROW(ops::maximum(none, one), InvalidArgument);
+  EXPECT_THROW(ops::where(ops::gt(one, 0), one, none), InvalidArgument);
+  EXPECT_THROW(ops::index_select(one, 0, none), InvalidArgument);
+  EXPECT_THROW(ops::scatter_add(one, 0, to(one, DType::kI64), none), InvalidArgument);
+  EXPECT_THROW(ops::addmm(one, one, none), InvalidArgument);
+  EXPECT_THROW(ops::masked_fill(one, none, 1), InvalidArgument);
+  EXPECT_THROW(ops::cross_entropy(one, none), InvalidArgument);
+  EXPECT_THROW(ops::scaled_dot_product_attention(one, one, none), InvalidArgument);
+  const Tensor several[] = {one, none};
+  EXPECT_THROW(ops::cat(several, 0), InvalidArgument);
+}
+
+TEST(EdgeSizes, OptionalOperandsMayBeUndefined) {
+  const Tensor one = ones({2, 2}), image = ones({1, 2, 3, 3});
+  EXPECT_EQ(ops::linear(one, one).sizes(), (DimVector{2, 2}));
+  EXPECT_EQ(ops::conv2d(image, ones({4, 2, 1, 1})).sizes(), (DimVector{1, 4, 3, 3}));
+  EXPECT_EQ(ops::layer_norm(one, {2}).sizes(), one.sizes());
+  EXPECT_EQ(ops::batch_norm(image, {}, {}, {}, {}, true).sizes(), image.sizes());
+  EXPECT_EQ(ops::scaled_dot_product_attention(one, one, one).sizes(), one.sizes());
 }
 
 TEST(EdgeSizes, PrintingShowsNoEdgesAndRefusesNegativeNumbers) {

@@ -66,8 +66,8 @@ class ResourceAllocator final : public Allocator {
 #endif
 
 // A standard allocator over one of Tenon's: std::vector<float, StandardAllocator<float>>. Copies
-// share the allocator, which must outlive the containers. Without one: the registered CPU allocator,
-// since a container may outlive a thread's guard.
+// share the allocator, which must outlive the containers. Without one: the registered CPU
+// allocator, since a container may outlive a thread's guard.
 template <typename T>
 class StandardAllocator {
  public:

@@ -52,7 +52,7 @@ Tensor backward(const Tensor& qkv, const Tensor& result, const Tensor& sums,
 }
 
 constinit ops::Operator<Tensor(const Tensor&, std::int64_t, bool, const Tensor&)> attention(
-    "packed_attention", &forward);
+    "packed_attention", &forward, nullptr, 1);
 
 class PackedAttentionNode final : public autograd::NodeOf<1> {
  public:

@@ -17,7 +17,7 @@ namespace op {
 inline constinit Operator<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, bool,
                                  std::optional<double>)>
     scaled_dot_product_attention("scaled_dot_product_attention", &detail::attention,
-                                 &labels::attention);
+                                 &labels::attention, 3);
 }
 
 // softmax(query key^T * scale + mask) value, for query [..., L, E], key [..., S, E], value [..., S,

@@ -44,10 +44,10 @@ Tensor conv2d_weight_gradient(const Tensor& gradient, const Tensor& a, IntList s
 namespace op {
 using ConvOperator =
     Operator<Tensor(const Tensor&, const Tensor&, const Tensor&, const ConvOptions&)>;
-inline constinit ConvOperator conv2d("conv2d", &detail::conv2d, &labels::conv);
+inline constinit ConvOperator conv2d("conv2d", &detail::conv2d, &labels::conv, 2);
 inline constinit ConvOperator conv_transpose2d("conv_transpose2d", &detail::conv_transpose2d,
-                                               &labels::conv_transposed);
-inline constinit ConvOperator conv1d("conv1d", &detail::conv1d, &labels::conv_line);
+                                               &labels::conv_transposed, 2);
+inline constinit ConvOperator conv1d("conv1d", &detail::conv1d, &labels::conv_line, 2);
 }  // namespace op
 
 // Cross-correlation of [N, C, H, W] and a weight [out, C / groups, kh, kw], plus a bias [out] or an

@@ -1,9 +1,11 @@
 // Operators, and how a call finds its kernel. A call adds O(arguments) to the kernel's work.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
+#include <climits>
 #include <optional>
 #include <span>
 #include <string>
@@ -106,15 +108,16 @@ class KeyGuard {
 
 namespace detail {
 
-// The first operand is undefined, or one of two; later ones may be optional.
-template <typename First, typename... Rest>
-bool lacks_operand(const First& first, const Rest&... rest) {
-  if constexpr (!std::is_same_v<First, Tensor>)
-    return false;
-  else if constexpr (sizeof...(Rest) == 1 && (std::is_same_v<Rest, Tensor> && ...))
-    return !first.defined() || !(rest.defined() && ...);
+// The number of an argument's undefined tensors among the first `required`, which counts down.
+template <typename T>
+int undefined_among(int& required, const T& argument) {
+  if constexpr (std::is_same_v<T, Tensor>)
+    return required-- > 0 && !argument.defined() ? 1 : 0;
+  else if constexpr (std::is_same_v<T, std::span<const Tensor>>)
+    return static_cast<int>(std::count_if(argument.begin(), argument.end(),
+                                          [](const Tensor& t) { return !t.defined(); }));
   else
-    return !first.defined();
+    return 0;
 }
 [[noreturn]] void refuse_undefined(const char* what);
 
@@ -137,9 +140,10 @@ class Operator<Result(Arguments...)> {
   using LabelRule = Labels (*)(const char* name, Arguments...);
 
   // The name must outlive the operator. Without a rule, results have no labels and every symbol is
-  // guarded.
-  constexpr Operator(const char* name, Kernel common, LabelRule rule = nullptr)
-      : name_(name), common_(common), rule_(rule) {}
+  // guarded. The first `required` tensors among the arguments must be defined; others are optional.
+  constexpr Operator(const char* name, Kernel common, LabelRule rule = nullptr,
+                     int required = INT_MAX)
+      : name_(name), common_(common), rule_(rule), required_(required) {}
   Operator(const Operator&) = delete;
   Operator& operator=(const Operator&) = delete;
 
@@ -147,9 +151,11 @@ class Operator<Result(Arguments...)> {
   const char* name() const { return name_; }
 
   // Runs the kernel of the highest key, as Note [Dispatch] says. Throws what the kernel throws, and
-  // InvalidArgument where the first operand, or one of two, is undefined.
+  // InvalidArgument where a required tensor is undefined.
   Result operator()(Arguments... arguments) const {
-    if (detail::lacks_operand(arguments...)) [[unlikely]] detail::refuse_undefined(name_);
+    int required = required_;
+    if ((0 + ... + detail::undefined_among(required, arguments)) != 0) [[unlikely]]
+      detail::refuse_undefined(name_);
     const DispatchKeySet keys = (DispatchKeySet() | ... | detail::keys_of(arguments));
     const detail::ThreadKeys& thread = detail::thread_keys;
     const std::uint32_t usable = ((keys | thread.included) - thread.excluded).bits() &
@@ -206,6 +212,7 @@ class Operator<Result(Arguments...)> {
   const char* const name_;
   const Kernel common_;
   const LabelRule rule_;
+  const int required_;
   std::atomic<std::uint32_t> present_{kLabelsBit};
   std::array<std::atomic<Kernel>, kDispatchKeyCount> kernels_{};
 };

@@ -25,7 +25,7 @@ inline constinit ProductOperator matmul("matmul", &detail::matmul, &labels::prod
 inline constinit ProductOperator bmm("bmm", &detail::bmm, &labels::product);
 inline constinit ProductOperator outer("outer", &detail::outer, &labels::outer);
 inline constinit ProductSumOperator addmm("addmm", &detail::addmm, &labels::product_sum);
-inline constinit ProductSumOperator linear("linear", &detail::linear, &labels::linear);
+inline constinit ProductSumOperator linear("linear", &detail::linear, &labels::linear, 2);
 }  // namespace op
 
 // [..., m, k] by [..., k, n]: [..., m, n], as in PyTorch and NumPy. Leading dimensions are a batch

@@ -21,14 +21,14 @@ Tensor batch_norm(const Tensor& a, const Tensor& mean, const Tensor& var, const 
 
 namespace op {
 inline constinit Operator<Tensor(const Tensor&, IntList, const Tensor&, const Tensor&, double)>
-    layer_norm("layer_norm", &detail::layer_norm, &labels::like);
+    layer_norm("layer_norm", &detail::layer_norm, &labels::like, 1);
 inline constinit Operator<Tensor(const Tensor&, IntList, const Tensor&, double)> rms_norm(
-    "rms_norm", &detail::rms_norm, &labels::like);
+    "rms_norm", &detail::rms_norm, &labels::like, 1);
 inline constinit Operator<Tensor(const Tensor&, std::int64_t, const Tensor&, const Tensor&, double)>
-    group_norm("group_norm", &detail::group_norm, &labels::like);
+    group_norm("group_norm", &detail::group_norm, &labels::like, 1);
 inline constinit Operator<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                                  const Tensor&, bool, double, double)>
-    batch_norm("batch_norm", &detail::batch_norm, &labels::like);
+    batch_norm("batch_norm", &detail::batch_norm, &labels::like, 1);
 }  // namespace op
 
 // (x - mean) / sqrt(variance + eps) * weight + bias over the last dimensions, whose sizes are

@@ -44,37 +44,61 @@ bool are_worth_calls(const Tensor& a) {
          (planes <= kFew || a.numel() >= kLong * planes);
 }
 
+namespace {
+
+// Of `more` numbers with that mean and mean of squared deviations beside `count` (Chan, Golub and
+// LeVeque 1979).
+void join_moments(double* of_all, double count, const double* of_more, double more) {
+  const double apart = of_more[0] - of_all[0], both = count + more;
+  of_all[0] += apart * more / both;
+  of_all[1] = (of_all[1] * count + of_more[1] * more + apart * apart * count * more / both) / both;
+}
+
+}  // namespace
+
+// Long rows go in pieces, which are joined in order.
 Tensor moments_of_rows(const Tensor& a, std::int64_t length) {
+  constexpr std::int64_t kPiece = 4096;
   const std::int64_t rows = a.numel() / length;
-  const Tensor all = empty({rows, 2}, DType::kF64);
+  const std::int64_t piece = std::min(length, kPiece), of_row = (length + piece - 1) / piece;
+  const Tensor all = empty({rows, of_row, 2}, DType::kF64);
   auto* const found = all.data_ptr<double>();
   const DType compute = compute_dtype(a.dtype());
   const bool is_narrow = a.dtype() != compute;
   const auto moments = cpu::row_functions(compute).moments;
   const auto item = static_cast<std::int64_t>(a.item_size());
   const auto wide_item = static_cast<std::int64_t>(item_size(compute));
-  const std::int64_t together = is_narrow ? std::max<std::int64_t>(1, 2048 / length) : 1;
+  // Short rows are widened together.
+  const std::int64_t together =
+      is_narrow && of_row == 1 ? std::max<std::int64_t>(1, 2048 / length) : 1;
   const auto* from = static_cast<const char*>(a.const_data_ptr());
-  cpu::Workspaces rooms(
-      is_narrow ? static_cast<std::size_t>(together * length * wide_item) : 0, rows);
-  parallel_for(0, rows, even_grain(rows, 16384 / length),
+  cpu::Workspaces rooms(is_narrow ? static_cast<std::size_t>(together * piece * wide_item) : 0,
+                        rows * of_row);
+  parallel_for(0, rows * of_row, even_grain(rows * of_row, 16384 / piece),
                [&](std::int64_t begin, std::int64_t end) {
                  char* const room = rooms.take();
                  for (std::int64_t first = begin; first < end; first += together) {
                    const std::int64_t some = std::min(together, end - first);
-                   const char* data = from + first * length * item;
+                   const std::int64_t in_row = first % of_row * piece;
+                   const std::int64_t count = std::min(piece, length - in_row);
+                   const char* data = from + (first / of_row * length + in_row) * item;
                    if (is_narrow) {
-                     tenon::detail::convert_elements(compute, room, a.dtype(), data, some * length);
+                     tenon::detail::convert_elements(compute, room, a.dtype(), data, some * count);
                      data = room;
                    }
                    for (std::int64_t r = 0; r < some; ++r) {
                      double* const at = found + 2 * (first + r);
-                     moments(data + r * length * wide_item, length, at, at + 1);
+                     moments(data + r * count * wide_item, count, at, at + 1);
                    }
                  }
                  rooms.give(room);
                });
-  return all;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t p = 1; p < of_row; ++p)
+      join_moments(found + 2 * r * of_row, static_cast<double>(p * piece),
+                   found + 2 * (r * of_row + p),
+                   static_cast<double>(std::min(piece, length - p * piece)));
+  return contiguous(all.select(1, 0));
 }
 
 Tensor scale_planes(const Tensor& a, std::span<const PlaneNumbers> numbers) {

@@ -76,7 +76,7 @@ Tensor with_sums(const Tensor& query, const Tensor& key, const Tensor& value,
 }
 constinit ops::Operator<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, bool,
                                double, const Tensor&)>
-    attention_with_sums("scaled_dot_product_attention", &with_sums);
+    attention_with_sums("scaled_dot_product_attention", &with_sums, nullptr, 3);
 
 // What the fused kernel does not serve is recorded as what it is made of.
 Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,

@@ -136,6 +136,81 @@ class BinaryCrossEntropyNode final : public NodeOf<2> {
   Reduction reduction_ = Reduction::kMean;
 };
 
+// The gradient's share of each target of losses by class: 0 of an ignored one.
+template <typename T>
+std::vector<T> shares_of(const Tensor& gradient, const Tensor& target, Reduction reduction,
+                         std::int64_t ignored) {
+  const std::int64_t count = target.numel();
+  const auto* wanted = target.const_data_ptr<std::int64_t>();
+  const std::int64_t counted = count - std::count(wanted, wanted + count, ignored);
+  const double share = reduction == Reduction::kMean ? 1 / static_cast<double>(counted) : 1.0;
+  const Tensor given = contiguous(to(gradient, dtype_of<T>()));
+  const T* g = given.const_data_ptr<T>();
+  const bool is_one = given.dim() == 0;
+  std::vector<T> shares(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i)
+    shares[static_cast<std::size_t>(i)] =
+        wanted[i] == ignored ? T(0) : static_cast<T>(g[is_one ? 0 : i] * share);
+  return shares;
+}
+
+// Zeros, less the share at each target.
+class NllLossNode final : public NodeOf<2> {
+ public:
+  const char* name() const override { return "nll_loss"; }
+  void save(std::uint32_t, const Tensor& input, const Tensor& target, Reduction reduction,
+            std::int64_t ignored) {
+    input_.save(input);
+    target_.save(target);
+    reduction_ = reduction;
+    ignored_ = ignored;
+  }
+  void release_saved() override { target_.release(); }
+  void backward(const BackwardCall& call) override {
+    const Tensor target = to(target_.get(*this), DType::kI64);
+    const Tensor& g = call.grad();
+    const std::int64_t dim = input_.sizes().size() == 1 ? 0 : 1;
+    if (!formulas_recorded() && g.device() == Device{} && target.numel() > 0) {
+      const Tensor classes = contiguous(target);
+      call.out[0] = g.dtype() == DType::kF64 ? fast<double>(g, classes, dim)
+                                             : fast<float>(g, classes, dim);
+      return;
+    }
+    const Tensor counts = ne(target, ignored_);
+    const Tensor share = reduction_ == Reduction::kMean ? div(g, sum(to(counts, g.dtype()))) : g;
+    const Tensor less = ops::where(counts, neg(share), zeros({}, g.dtype(), g.device()));
+    const Tensor places = masked_fill(target, eq(target, ignored_), 0);
+    const Tensor nothing = zeros({}, g.dtype(), g.device()).expand(input_.sizes());
+    call.out[0] = scatter_add(nothing, dim, places.unsqueeze(dim), less.unsqueeze(dim));
+  }
+  Tensor tangent(std::span<const Tensor> tangents, const Tensor&) override {
+    return ops::nll_loss(tangents[0], target_.get(*this), reduction_, ignored_);
+  }
+
+ private:
+  template <typename T>
+  Tensor fast(const Tensor& gradient, const Tensor& target, std::int64_t dim) const {
+    const std::vector<T> shares = shares_of<T>(gradient, target, reduction_, ignored_);
+    const Tensor out = zeros(input_.sizes(), gradient.dtype());
+    const std::int64_t classes = out.size(dim), inner = out.stride(dim);
+    const auto* wanted = target.const_data_ptr<std::int64_t>();
+    const auto item = static_cast<std::int64_t>(out.item_size());
+    auto* const to = static_cast<char*>(out.data_ptr());
+    for (std::int64_t i = 0; i < target.numel(); ++i) {
+      if (wanted[i] == ignored_) continue;
+      const T less = -shares[static_cast<std::size_t>(i)];
+      const std::int64_t at = (i / inner * classes + wanted[i]) * inner + i % inner;
+      tenon::detail::convert_elements(out.dtype(), to + at * item, dtype_of<T>(), &less, 1);
+    }
+    return out;
+  }
+
+  SavedTensor target_;
+  InputShape input_;
+  Reduction reduction_ = Reduction::kMean;
+  std::int64_t ignored_ = 0;
+};
+
 class CrossEntropyNode final : public NodeOf<2> {
  public:
   const char* name() const override { return "cross_entropy"; }
@@ -170,22 +245,6 @@ class CrossEntropyNode final : public NodeOf<2> {
   }
 
  private:
-  // The gradient's share of each target: 0 of an ignored one.
-  template <typename T>
-  std::vector<T> shares_of(const Tensor& gradient, const std::int64_t* target,
-                           std::int64_t count) const {
-    const std::int64_t counted = count - std::count(target, target + count, ignored_);
-    const double share = reduction_ == Reduction::kMean ? 1 / static_cast<double>(counted) : 1.0;
-    const Tensor given = contiguous(to(gradient, dtype_of<T>()));
-    const T* g = given.const_data_ptr<T>();
-    const bool is_one = given.dim() == 0;
-    std::vector<T> shares(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count; ++i)
-      shares[static_cast<std::size_t>(i)] =
-          target[i] == ignored_ ? T(0) : static_cast<T>(g[is_one ? 0 : i] * share);
-    return shares;
-  }
-
   // share (softmax - even), and less at the target, of dense logits [outer, classes, inner].
   template <typename T>
   Tensor fast(const Tensor& gradient, const Tensor& logits, const Tensor& target) const {
@@ -193,7 +252,7 @@ class CrossEntropyNode final : public NodeOf<2> {
     const std::int64_t count = target.numel(), classes = logits.size(dim);
     const std::int64_t outer = dim == 0 ? 1 : logits.size(0), inner = count / outer;
     const auto* wanted = target.const_data_ptr<std::int64_t>();
-    const std::vector<T> shares = shares_of<T>(gradient, wanted, count);
+    const std::vector<T> shares = shares_of<T>(gradient, target, reduction_, ignored_);
     const T even = static_cast<T>(smoothing_ / static_cast<double>(classes));
     const T chosen = static_cast<T>(1 - smoothing_);
     if (inner == 1) return rows(logits, wanted, shares, even, chosen);
@@ -279,6 +338,7 @@ void install_loss() {
   set_derivative<ops::op::l1_loss, PairLossNode<L1>>();
   set_derivative<ops::op::huber_loss, PairLossNode<Huber>>();
   set_derivative<ops::op::binary_cross_entropy_with_logits, BinaryCrossEntropyNode>();
+  set_derivative<ops::op::nll_loss, NllLossNode>();
   set_derivative<ops::op::cross_entropy, CrossEntropyNode>();
 }
 

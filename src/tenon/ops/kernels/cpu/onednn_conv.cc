@@ -196,8 +196,9 @@ std::shared_ptr<const Plan> known_plan(const ConvShape& shape, bool bias, int th
   return known->plan;
 }
 
-// Calls work.run(number, part, plan, piece) for each part. Parts of one shape have one plan. A
-// single part runs on that many threads of oneDNN's own.
+// Calls work.run(number, part, plan, piece) for each part, as many together on several threads as
+// work.prepare says, and work.finish after these. Parts of one shape have one plan. A single part
+// runs on that many threads of oneDNN's own.
 template <typename Plan, typename Work>
 bool for_parts(const ConvShape& whole, const std::vector<Part>& parts, int threads_for_one,
                bool bias, Work&& work) {
@@ -219,17 +220,21 @@ bool for_parts(const ConvShape& whole, const std::vector<Part>& parts, int threa
   }
   const auto count = static_cast<std::int64_t>(parts.size());
   Workspaces workspaces(room_bytes, count);
-  work.prepare(plans, count);
-  parallel_for(0, count, 1, [&](std::int64_t begin, std::int64_t end) {
-    const OpenMpThreads there(threads);
-    for (std::int64_t i = begin; i < end; ++i) {
-      char* const room = workspaces.take();
-      Piece piece(room);
-      const auto number = static_cast<std::size_t>(i);
-      work.run(i, parts[number], *plans[plan_of[number]], piece);
-      workspaces.give(room);
-    }
-  });
+  const std::int64_t together = work.prepare(plans, count);
+  for (std::int64_t first = 0; first < count; first += together) {
+    const std::int64_t last = std::min(first + together, count);
+    parallel_for(first, last, 1, [&](std::int64_t begin, std::int64_t end) {
+      const OpenMpThreads there(threads);
+      for (std::int64_t i = begin; i < end; ++i) {
+        char* const room = workspaces.take();
+        Piece piece(room);
+        const auto number = static_cast<std::size_t>(i);
+        work.run(i, parts[number], *plans[plan_of[number]], piece);
+        workspaces.give(room);
+      }
+    });
+    work.finish(first, last);
+  }
   return true;
 }
 
@@ -274,9 +279,11 @@ struct ForwardWork {
   const Tensor &out, &a, &weight, &bias;
   Filters filters = {};
 
-  void prepare(const Plans<ForwardPlan>& plans, std::int64_t) {
+  std::int64_t prepare(const Plans<ForwardPlan>& plans, std::int64_t parts) {
     filters.prepare(weight, plans);
+    return parts;
   }
+  void finish(std::int64_t, std::int64_t) const {}
   void run(std::int64_t, const Part& part, const ForwardPlan& plan, Piece& piece) const {
     char* const to = shape.target_at(out, part);
     memory result = piece.to_write(plan.target, to);
@@ -325,9 +332,11 @@ struct InputWork {
   const Tensor &grad_input, &grad_output, &weight;
   Filters filters = {};
 
-  void prepare(const Plans<InputPlan>& plans, std::int64_t) {
+  std::int64_t prepare(const Plans<InputPlan>& plans, std::int64_t parts) {
     filters.prepare(weight, plans);
+    return parts;
   }
+  void finish(std::int64_t, std::int64_t) const {}
   void run(std::int64_t, const Part& part, const InputPlan& plan, Piece& piece) const {
     char* const to = shape.source_at(grad_input, part);
     const char* const from = shape.target_at(grad_output, part);
@@ -368,19 +377,23 @@ struct WeightPlan {
   std::size_t room_bytes;
 };
 
-// Each piece has a gradient of its own, in our layout; they are added in order.
+// Each part has a gradient of its own, in our layout, until it is added: in order, so that no
+// result depends on threads. That of the first part is the result.
 struct WeightWork {
   const ConvShape& shape;
   const Tensor &grad_weight, &grad_bias, &grad_output, &a;
-  Tensor weights = {}, biases = {};  // by piece
+  std::int64_t together = 1;
+  Tensor weights = {}, biases = {};  // of the parts that run together
 
-  void prepare(const Plans<WeightPlan>&, std::int64_t pieces) {
-    weights = pieces == 1 ? grad_weight.view({1, -1}) : empty({pieces, grad_weight.numel()});
-    if (grad_bias.defined())
-      biases = pieces == 1 ? grad_bias.view({1, -1}) : empty({pieces, grad_bias.numel()});
+  std::int64_t prepare(const Plans<WeightPlan>&, std::int64_t parts) {
+    together = num_threads();
+    const std::int64_t rows = parts <= together ? parts - 1 : together;
+    weights = empty({rows, grad_weight.numel()});
+    if (grad_bias.defined()) biases = empty({rows, grad_bias.numel()});
+    return together;
   }
   void run(std::int64_t number, const Part& part, const WeightPlan& plan, Piece& piece) const {
-    float* const to = weights.data_ptr<float>() + number * grad_weight.numel();
+    float* const to = of_part(grad_weight, weights, number);
     memory result = piece.to_write(plan.filter, to);
     std::unordered_map<int, memory> arguments = {
         {DNNL_ARG_SRC, piece.read(plan.source, shape.source_at(a, part))},
@@ -389,27 +402,34 @@ struct WeightWork {
         {DNNL_ARG_SCRATCHPAD, piece.room_for(plan.scratch)}};
     if (grad_bias.defined())
       arguments[DNNL_ARG_DIFF_BIAS] =
-          piece.view(shape.bias_desc(kF32),
-                     biases.const_data_ptr<float>() + number * grad_bias.numel());
+          piece.view(shape.bias_desc(kF32), of_part(grad_bias, biases, number));
     plan.primitive.execute(piece.stream(), arguments);
     piece.write_back(plan.filter, result, to);
   }
-};
+  void finish(std::int64_t first, std::int64_t last) const {
+    add_parts(grad_weight, weights, first, last);
+    if (grad_bias.defined()) add_parts(grad_bias, biases, first, last);
+  }
 
-// out[i] = parts[0][i] + parts[1][i] + ...
-void add_parts(const Tensor& out, const Tensor& parts) {
-  const std::int64_t count = out.numel();
-  const float* const from = parts.const_data_ptr<float>();
-  float* const to = out.data_ptr<float>();
-  if (from == to) return;
-  parallel_for(0, count, 16384, [&](std::int64_t begin, std::int64_t end) {
-    std::copy(from + begin, from + end, to + begin);
-    for (std::int64_t part = 1; part < parts.size(0); ++part) {
-      const float* const more = from + part * count;
-      for (std::int64_t i = begin; i < end; ++i) to[i] += more[i];
-    }
-  });
-}
+ private:
+  float* of_part(const Tensor& sum, const Tensor& parts, std::int64_t number) const {
+    if (number == 0) return sum.data_ptr<float>();
+    const std::int64_t row = number < together ? number - 1 : number % together;
+    return parts.data_ptr<float>() + row * sum.numel();
+  }
+  void add_parts(const Tensor& sum, const Tensor& parts, std::int64_t first,
+                 std::int64_t last) const {
+    first = std::max<std::int64_t>(first, 1);
+    if (first == last) return;
+    float* const to = sum.data_ptr<float>();
+    parallel_for(0, sum.numel(), 16384, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t number = first; number < last; ++number) {
+        const float* const from = of_part(sum, parts, number);
+        for (std::int64_t i = begin; i < end; ++i) to[i] += from[i];
+      }
+    });
+  }
+};
 
 // Fewer parts where their gradients would take much memory.
 std::int64_t weight_part_length(std::int64_t images, std::size_t weight_bytes) {
@@ -460,12 +480,8 @@ bool onednn_conv2d_backward_weight(const Tensor& grad_weight, const Tensor& grad
   const ConvShape shape(a, grad_weight, grad_output, options);
   WeightWork work{shape, grad_weight, grad_bias, grad_output, a};
   const std::int64_t length = weight_part_length(shape.images(), grad_weight.nbytes());
-  if (!for_parts<WeightPlan>(shape, cut(shape, length, shape.target[2]), 1, grad_bias.defined(),
-                             work))
-    return false;
-  add_parts(grad_weight, work.weights);
-  if (grad_bias.defined()) add_parts(grad_bias, work.biases);
-  return true;
+  return for_parts<WeightPlan>(shape, cut(shape, length, shape.target[2]), 1, grad_bias.defined(),
+                               work);
 }
 
 }  // namespace tenon::ops::cpu
