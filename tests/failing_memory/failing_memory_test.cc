@@ -230,6 +230,23 @@ TEST_P(FailingMemory, AFreeAllocatesNothing) {
   EXPECT_FALSE(freed);
 }
 
+// So many that an index of free memory changes its form.
+TEST_P(FailingMemory, AFreeOfManyNearSizesAllocatesNothing) {
+  Subject subject(GetParam(), &plan_of_schedule());
+  std::vector<DataPtr> live;
+  for (std::size_t i = 0; i < 600; ++i)
+    live.push_back(subject.allocator->allocate_on(512 * kKiB + 128 * i, subject.streams[0]));
+  refuse(1, UINT64_MAX);
+  for (const std::size_t odd : {0, 1})
+    for (std::size_t i = odd; i < live.size(); i += 2) {
+      const Counted counted;
+      live[i].clear();
+    }
+  EXPECT_EQ(g_requests, 0u);
+  refuse_nothing();
+  subject.allocator->check_invariants();
+}
+
 TEST(FailingMemoryTest, AGrowableBufferEndsWithoutMemory) {
   if (!kCanRefuse) GTEST_SKIP() << "the sanitizer's allocator refuses nothing";
   SimBackend device({.capacity_bytes = 64 * kMiB});

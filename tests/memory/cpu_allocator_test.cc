@@ -12,6 +12,8 @@
 
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
+#include "tenon/memory/adaptors/statistics_adaptor.h"
+#include "tenon/memory/host/host_allocator.h"
 
 namespace tenon {
 namespace {
@@ -204,6 +206,18 @@ TEST(CpuMemory, TheAllocatorInUseHasARawApiThroughAWrapper) {
   std::memset(raw, 1, 1000);
   wrapper.raw_deallocate(raw);
   EXPECT_THROW(wrapper.raw_deallocate(raw), InvalidPointer);
+}
+
+// host_allocator() finds the block inside the wrapper's by its address, too.
+TEST(CpuMemory, ABlockOfAWrapperGoesBackThroughIt) {
+  ASSERT_NE(host_allocator().raw_deleter(), nullptr);
+  for (const std::size_t size : {std::size_t{1000}, std::size_t{1} << 20}) {
+    StatisticsAdaptor<Allocator> counted(*get_default_cpu_allocator());
+    void* raw = counted.raw_allocate(size);
+    counted.raw_deleter()(raw);
+    EXPECT_EQ(counted.passed().blocks.current, 0);
+    EXPECT_EQ(counted.passed().blocks.freed(), 1);
+  }
 }
 
 TEST(CpuMemory, AllocCpuAndFreeCpuArePairs) {

@@ -43,14 +43,17 @@ void raw_holders_after_fork() { directory().mutex.unlock(); }
 void free_raw(void* data) {
   if (data == nullptr) return;
   RawHolder* holder = nullptr;
-  int holders = 0;
+  RawHolder::Hold most = RawHolder::Hold::kNone;
+  int holders = 0;  // as much as the one
   {
     Directory& all = directory();
     const std::lock_guard lock(all.mutex);
     for (RawHolder* one : all.holders) {
-      if (!one->holds(data)) continue;
+      const RawHolder::Hold hold = one->hold_of(data);
+      if (hold == RawHolder::Hold::kNone || hold < most) continue;
+      holders = hold > most ? 1 : holders + 1;
       holder = one;
-      ++holders;
+      most = hold;
     }
   }
   if (holders == 0)
@@ -107,10 +110,12 @@ void RawTable::forget(const void* data) {
   for (Kind& kind : kinds_) static_cast<void>(kind.contexts.take(data));
 }
 
-[[gnu::cold]] bool RawTable::holds(const void* data) const {
+[[gnu::cold]] RawHolder::Hold RawTable::hold_of(const void* data) const {
   const std::lock_guard lock(lock_);
-  return std::any_of(kinds_.begin(), kinds_.end(),
-                     [&](const Kind& kind) { return kind.contexts.find(data) != nullptr; });
+  const bool holds = std::any_of(kinds_.begin(), kinds_.end(), [&](const Kind& kind) {
+    return kind.contexts.find(data) != nullptr;
+  });
+  return holds ? Hold::kHeld : Hold::kNone;
 }
 
 RawTable& shared_raw_table() {

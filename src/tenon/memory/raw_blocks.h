@@ -11,8 +11,9 @@
 namespace tenon {
 
 // The deleter of every block that raw_allocate gave, where its allocator has none of its own: asks
-// all enrolled holders for the pointer. Null is ignored. Throws InvalidPointer where none holds it,
-// and where two do, as on simulated devices with the same addresses. O(enrolled holders).
+// all enrolled holders for the pointer. A block that went through a wrapper goes back through it.
+// Null is ignored. Throws InvalidPointer where none holds it, and where two do, as on simulated
+// devices with the same addresses. O(enrolled holders).
 void free_raw(void* data);
 
 // Around fork(2): no holder is asked, begins or ends meanwhile.
@@ -26,7 +27,9 @@ class RawHolder {
   RawHolder(const RawHolder&) = delete;
   RawHolder& operator=(const RawHolder&) = delete;
 
-  virtual bool holds(const void* data) const = 0;
+  // kFound: the block is there, whoever asked for it. kHeld: it was given out here, by its pointer.
+  enum class Hold : std::uint8_t { kNone, kFound, kHeld };
+  virtual Hold hold_of(const void* data) const = 0;
   virtual void free(void* data) = 0;
 
   // From now on free_raw asks this holder. Thread-safe; one relaxed load after the first time.
@@ -47,7 +50,9 @@ class OwnRawHolder final : public RawHolder {
  public:
   explicit OwnRawHolder(Owner& owner) : owner_(owner) {}
   ~OwnRawHolder() { leave(); }
-  bool holds(const void* data) const override { return owner_.holds_raw(data); }
+  Hold hold_of(const void* data) const override {
+    return owner_.holds_raw(data) ? Hold::kFound : Hold::kNone;
+  }
   void free(void* data) override { owner_.raw_deallocate(data); }
 
  private:
@@ -70,7 +75,7 @@ class RawTable final : public RawHolder {
   // The block was freed by other means. Nothing happens when it is not held.
   void forget(const void* data);
 
-  bool holds(const void* data) const override;
+  Hold hold_of(const void* data) const override;
   void free(void* data) override { static_cast<void>(release(data)); }
 
   // Around fork(2): the lock is held while it happens.

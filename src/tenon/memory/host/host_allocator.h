@@ -80,7 +80,7 @@ class HostAllocator final : public DeviceAllocator {
   RawHolder& raw_holder() const override { return raw_holder_; }
   bool holds_raw(const void* data) const {
     return raw_blocks_.find_small(data) != nullptr || raw_blocks_.find_large(data) != nullptr ||
-           raw_table().holds(data);
+           raw_table().hold_of(data) != RawHolder::Hold::kNone;
   }
   enum class Try : bool { kFirst, kLast };  // before and after idle memory was given back
 

@@ -17,7 +17,8 @@ namespace tenon::unified {
 //   table:  4 KiB -> o-o     index (ordered):  4 KiB, 64 KiB (empty), 1 MiB
 //           1 MiB -> o
 //
-// A buffer joins its group when it is made and leaves it when it ends, so a free allocates nothing.
+// A buffer joins its group when it is made and leaves it when it ends, and the index has room for
+// every group: so a free allocates nothing.
 //
 // add, take, remove: O(1) for a known size, else O(log n) amortised. Not thread-safe.
 class BufferCache {
@@ -37,6 +38,7 @@ class BufferCache {
     if (group->indexed) index_.erase(&group->node);
     groups_by_size_.take(key_of(group->node.size));
     groups_.destroy(group);
+    --group_count_;
   }
 
   // The latest buffer of the smallest size between `size_bytes` and `most_bytes`, or null.
@@ -111,6 +113,7 @@ class BufferCache {
   }
 
   Group* add_group(std::uint64_t size_bytes) {
+    index_.reserve_for(group_count_ + 1);
     Group* group = groups_.create();
     group->node.size = size_bytes;
     group->node.owner = group;
@@ -120,6 +123,7 @@ class BufferCache {
       groups_.destroy(group);
       throw;
     }
+    ++group_count_;
     return group;
   }
 
@@ -137,6 +141,7 @@ class BufferCache {
   SizeIndex index_;
   PointerMap<Group> groups_by_size_;
   Slab<Group, 32> groups_;
+  std::size_t group_count_ = 0;
   std::uint64_t bytes_ = 0;
   std::uint64_t count_ = 0;
 };
