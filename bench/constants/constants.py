@@ -47,7 +47,7 @@ CONSTANTS = [
     ("bias: first turns", "base/biased_lock.h", "kFirstTurns = @;", "128", "512", "caching,stitched"),
     ("arena: classes to the octave, bits", "memory/placement/buffer_bins.h", "kClassBits = @;", "2", "4", "arena"),
     ("arena: class unit", "memory/placement/buffer_bins.h", "kClassUnitBytes = @;", "128", "512", "arena"),
-    ("arena: buffers kept of a class", "memory/placement/size_class_pool.h", "kDefaultMaxPerSize = @;", "50", "200",
+    ("arena: buffers kept of a class", "memory/placement/arena_allocator.h", "max_per_size = @;", "512", "2048",
      "arena"),
     ("plan: sizes remembered", "memory/placement/plan_placement.h", "kMemory = @;", "2", "8", "plan"),
     ("unified: heap below 10 MiB", "memory/unified/heap_supply.h", "kLargeHeapBytes = @;", "16 * kMiB", "64 * kMiB",

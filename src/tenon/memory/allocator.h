@@ -30,8 +30,9 @@ class AllocatorAttachment {
 //
 // Thread safety: Tenon's own allocators may be called from any thread, and a block may be freed on
 // any thread. A custom allocator states its own rules. Blocks must not outlive their allocator.
-// Alignment: alignment(), in bytes: 16 or more for `unified` and PageGuardAllocator, 64 for `host`
-// and the CPU's allocators, 256 or more for other policies. Complexity: each allocator's own.
+// Alignment: alignment(), in bytes: 16 or more for `unified` and PageGuardAllocator, 64 or more for
+// the host's memory, 256 or more for other policies; the driver's, or a plan's, where that is less.
+// Complexity: each allocator's own.
 class Allocator {
  public:
   Allocator() = default;

@@ -60,8 +60,6 @@ class AdaptorCore : public Base {
   // What a scope pool keeps goes back upstream.
   ~AdaptorCore() override { this->end_attachment(&unwrap); }
 
-  // The allocator behind this one.
-  Base& upstream() const { return upstream_; }
   std::size_t alignment() const override {
     std::size_t least = upstream_.alignment();
     for (const Base* upstream : upstreams()) least = std::min(least, upstream->alignment());
@@ -222,9 +220,6 @@ class Adaptor<DeviceAllocator> : public AdaptorCore<DeviceAllocator> {
     check_request(size_bytes, stream);
     const auto lock = enter();
     return serve(size_bytes, stream);
-  }
-  void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
-    AdaptorCore::copy_data(dest, src, size_bytes);
   }
   void record_stream(const DataPtr& data, Stream stream) override;
   void empty_cache() override;

@@ -33,8 +33,6 @@ class FallbackAdaptor final : public Adaptor<Base>, private Observer {
     if constexpr (kOnDevice) second_.observers().remove(this);
   }
 
-  // The allocator that is asked when the first has no memory.
-  Base& second() const { return second_; }
   // Requests that the first could not serve.
   std::uint64_t fallbacks() const { return fallbacks_.load(std::memory_order_relaxed); }
 

@@ -190,7 +190,7 @@ concept FastHeap =
 // The fast path over a front whose heaps are H. An allocation is some 80 instructions, and to save
 // and restore registers would take a dozen more. So whatever else there is to do is a function of
 // its own, called last.
-template <typename H, std::derived_from<StreamFront> Front = StreamFront>
+template <typename H, std::derived_from<StreamFront> Front>
 class FastPath : public Front {
  public:
   DataPtr allocate_on(std::size_t size_bytes, Stream stream) override;

@@ -15,8 +15,8 @@ class DeviceAllocator;
 // biased to that thread (base/biased_lock.h), so the common path locks by two plain stores. Another
 // thread that frees a block pushes it onto a lock-free list (a Treiber stack), and the owner takes
 // the whole list at its next allocation. Growth, release and questions about all heaps lock them
-// one at a time, in order of stream id. The lock is a leaf: a thread that holds it takes no other
-// lock but the backend's and the peak board's own.
+// one at a time, in order of stream id. A thread that holds the lock takes only locks below it (the
+// backend's, the peak board's, a plan's), and those of other heaps only under the growth mutex.
 class alignas(64) StreamHeap {
  public:
   StreamHeap(DeviceAllocator& allocator, Stream stream) : allocator_(allocator), stream_(stream) {}

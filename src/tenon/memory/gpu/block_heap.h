@@ -67,7 +67,6 @@ class BlockHeap final : public ExtentHeap {
   BestFitHeap& heap(Pool pool) { return pools_[static_cast<int>(pool)].heap; }
   const BestFitHeap& heap(Pool pool) const { return pools_[static_cast<int>(pool)].heap; }
   PoolRules& rules(Pool pool) { return pools_[static_cast<int>(pool)].rules; }
-  const SizeRules& sizes() const { return sizes_; }
 
   // Blocks in use of at least rules().oversize.
   Stat& oversize() { return oversize_; }
@@ -147,7 +146,7 @@ class BlockHeap final : public ExtentHeap {
   static Block* cut_to(PoolState& pool, Block* block, std::uint64_t rounded);
   static bool back_spares_pages(const PoolRules& rules, const Block* block, std::uint64_t size);
   void return_to_heap(PoolState& pool, Block* block);
-  static bool count_whole(PoolState& pool, const Block* block, int direction);
+  static void count_whole(PoolState& pool, const Block* block, int direction);
   enum class Rests : bool { kMayGrow, kShrink };
   void count_split(PoolState& pool, Rests rests);
   void count_oversize_release(const PoolState& pool, const Block* block) {
@@ -259,12 +258,11 @@ inline void BlockHeap::return_to_heap(PoolState& pool, Block* block) {
   count_split(pool, Rests::kMayGrow);
 }
 
-// A free block that is its whole extent came (+1) or went (-1). True when it was one.
-inline bool BlockHeap::count_whole(PoolState& pool, const Block* block, int direction) {
-  if (pool.growable || !is_whole_extent(block)) return false;
+// Where a free block that is its whole extent came (+1) or went (-1).
+inline void BlockHeap::count_whole(PoolState& pool, const Block* block, int direction) {
+  if (pool.growable || !is_whole_extent(block)) return;
   pool.whole_free_blocks += direction;
   pool.whole_free_bytes += direction * static_cast<std::int64_t>(block->size);
-  return true;
 }
 
 // Free blocks that share their segment with others. PyTorch does not count growable segments here.

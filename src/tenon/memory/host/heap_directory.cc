@@ -38,7 +38,7 @@ RegionStore& HeapDirectory::store_for(std::uint32_t stream_key, Stream stream) {
 
 // What goes back to the driver here is not reported: a lock of the thread directory may be held.
 void HeapDirectory::abandon(LocalHeap& heap) {
-  Released unreported;
+  Released unreported(nullptr);
   {
     const std::lock_guard lock(heap.lock);
     heap.trim(unreported);

@@ -10,6 +10,7 @@ namespace tenon {
 
 using host::context_of;
 using host::RegionStore;
+using host::Released;
 using host::heap_of;
 using host::Held;
 using host::large_block_of;
@@ -84,17 +85,17 @@ inline Held HostAllocator::place_fast(std::size_t size_bytes, std::uintptr_t how
 Held HostAllocator::take(std::uintptr_t header, Stream stream) {
   const std::uint64_t size_bytes = header::requested(header);
   LocalHeap& heap = heap_of_this_thread(stream);
-  host::ReleaseReport report(observers_);
+  Released released(&observers_);
   bool fresh = false;
-  Held taken = try_once(heap, header, Try::kFirst, fresh, report);
+  Held taken = try_once(heap, header, Try::kFirst, fresh, released);
   if (taken.data == nullptr) {
     accounts_.change([](AllocatorStats& stats) { ++stats.num_alloc_retries; });
-    release_idle(report.released);
-    taken = try_once(heap, header, Try::kLast, fresh, report);
+    release_idle(released);
+    taken = try_once(heap, header, Try::kLast, fresh, released);
   }
   if (taken.data == nullptr && reclaim_for_retry(is_of_driver(size_bytes))) {
-    release_idle(report.released);
-    taken = try_once(heap, header, Try::kLast, fresh, report);
+    release_idle(released);
+    taken = try_once(heap, header, Try::kLast, fresh, released);
   }
   if (HostThread::has_ended()) heaps_.abandon(heap);
   if (decay_thread_ != nullptr) decay_thread_->wake();
@@ -107,7 +108,7 @@ Held HostAllocator::take(std::uintptr_t header, Stream stream) {
 // Does not hold the heap's lock during calls of the store or the driver, so other threads may read
 // the heap. Only this thread adds spans to it.
 Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t header, Try which, bool& fresh,
-                             host::ReleaseReport& report) {
+                             Released& released) {
   const std::uint64_t size_bytes = header::requested(header);
   const auto count = [&](std::uint64_t block_bytes) {
     heap.account.count_allocated(block_bytes, size_bytes);
@@ -120,7 +121,7 @@ Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t header, Try which, 
         return held_large(block, header);
       }
     }
-    Block* block = obtain(heap, align_up(size_bytes, host::kGrain), which, fresh, report);
+    Block* block = obtain(heap, align_up(size_bytes, host::kGrain), which, fresh, released);
     if (block == nullptr) return {};
     block->context = &heap;
     block->flags = 0;
@@ -139,7 +140,7 @@ Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t header, Try which, 
     heap.reserve_span();
   }
   auto span = Span::make(size_class);
-  Block* block = obtain(heap, host::span_bytes(size_class), which, fresh, report);
+  Block* block = obtain(heap, host::span_bytes(size_class), which, fresh, released);
   if (block == nullptr) return {};
   span->block = block;
   span->data = static_cast<char*>(RegionStore::address_of(block));
@@ -159,12 +160,12 @@ Held HostAllocator::held_large(Block* block, std::uintptr_t header) {
 // A piece of the stream's regions: from what there is, what this thread can spare, the driver.
 // Null: out of memory. Requires: the caller does not hold the heap's lock.
 Block* HostAllocator::obtain(LocalHeap& heap, std::uint64_t size_bytes, Try which, bool& fresh,
-                             host::ReleaseReport& report) {
+                             Released& released) {
   RegionStore& store = heap.store();
   if (Block* block = store.take(size_bytes)) return block;
   {
     const std::lock_guard lock(heap.lock);
-    heap.trim(report.released);
+    heap.trim(released);
   }
   if (Block* block = store.take(size_bytes)) return block;
   // A nearly full control group may not have the memory that its limit allows: idle memory goes
@@ -245,15 +246,15 @@ void HostAllocator::free_large(Block* block) {
   const Stream stream = heap.store().stream();
   void* const data = RegionStore::address_of(block);
   const std::uint64_t requested = header::requested(host::header_of(block));
-  host::ReleaseReport report(observers_);
+  Released released(&observers_);
   if (heap.is_callers()) {
     const std::lock_guard lock(heap.lock);
     heap.account.count_freed(block->size, requested);
-    heap.put_large(block, report.released);
+    heap.put_large(block, released);
   } else {
     count_freed(block->size, requested);
     raw_blocks_.leave(block);
-    heap.store().release(block, report.released);
+    heap.store().release(block, released);
   }
   observers_.report(MemoryEvent::kFreed, data, requested, stream);
 }

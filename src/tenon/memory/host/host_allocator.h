@@ -11,7 +11,6 @@
 #include "tenon/memory/host/decay_thread.h"
 #include "tenon/memory/host/heap_directory.h"
 #include "tenon/memory/host/raw_blocks.h"
-#include "tenon/memory/host/release_report.h"
 
 namespace tenon {
 
@@ -93,10 +92,10 @@ class HostAllocator final : public DeviceAllocator {
   [[gnu::noinline]] void* raw_allocate_large(std::size_t size_bytes);
   host::Held take(std::uintptr_t header, Stream stream);
   host::Held try_once(host::LocalHeap& heap, std::uintptr_t header, Try which, bool& fresh,
-                      host::ReleaseReport& report);
+                      host::Released& released);
   host::Held held_large(Block* block, std::uintptr_t header);
   Block* obtain(host::LocalHeap& heap, std::uint64_t size_bytes, Try which, bool& fresh,
-                host::ReleaseReport& report);
+                host::Released& released);
   // Whether the driver has refused, or else the allocator's own limit does.
   bool is_of_driver(std::size_t size_bytes) const;
   [[gnu::cold]] [[noreturn]] void give_up(std::size_t size_bytes, Stream stream);

@@ -15,8 +15,8 @@ using host::Slot;
 // --- Idle memory.
 
 void HostAllocator::empty_cache() {
-  host::ReleaseReport report(observers_);
-  release_idle(report.released);
+  Released released(&observers_);
+  release_idle(released);
 }
 
 std::uint64_t HostAllocator::trim() {
@@ -41,7 +41,7 @@ void HostAllocator::release_idle(Released& released) {
 
 // One look around of the decay thread. Returns whether another one is needed.
 bool HostAllocator::decay() {
-  host::ReleaseReport report(observers_);
+  Released released(&observers_);
   HeapDirectory::Parts all;
   try {
     all = heaps_.parts();
@@ -51,9 +51,9 @@ bool HostAllocator::decay() {
   const auto& [heaps, stores] = all;
   for (LocalHeap* heap : heaps) {
     const std::lock_guard lock(heap->lock);
-    if (heap->has_become_idle()) heap->trim(report.released);
+    if (heap->has_become_idle()) heap->trim(released);
   }
-  for (RegionStore* store : stores) store->decay(report.released);
+  for (RegionStore* store : stores) store->decay(released);
   const bool more = backend_.release_idle();
   return reserved_bytes() != 0 || more;
 }

@@ -11,6 +11,7 @@
 #include "tenon/device/backend.h"
 #include "tenon/heap/best_fit_heap.h"
 #include "tenon/memory/host/accounts.h"
+#include "tenon/memory/observer.h"
 
 namespace tenon {
 class HostAllocator;
@@ -41,13 +42,17 @@ struct Region {
   std::unique_ptr<Region> next;  // among those that went back
 };
 
-// Regions that went back to the driver: for the observers, once no lock is held. Their own records
-// are the list, so that a free can add to it.
+// Regions that went back to the driver: told to the observers at its end, when no lock is held any
+// more, and also when the driver has refused something in between. Their own records are the list,
+// so that a free can add to it.
 class Released {
  public:
-  Released() = default;
+  explicit Released(ObserverList* observers) : observers_(observers) {}  // null: told to nobody
   ~Released() {
-    while (first_ != nullptr) first_ = std::move(first_->next);
+    for (; first_ != nullptr; first_ = std::move(first_->next))
+      if (observers_ != nullptr)
+        observers_->report(MemoryEvent::kReleased, first_->segment.base,
+                           first_->segment.size_bytes, first_->stream);
   }
   Released(const Released&) = delete;
   Released& operator=(const Released&) = delete;
@@ -56,9 +61,9 @@ class Released {
     *end_ = std::move(region);
     end_ = &(*end_)->next;
   }
-  const Region* first() const { return first_.get(); }
 
  private:
+  ObserverList* const observers_;
   std::unique_ptr<Region> first_;
   std::unique_ptr<Region>* end_ = &first_;
 };
