@@ -134,6 +134,16 @@ TEST(EdgeSizes, UndefinedOperandsAreRefused) {
   EXPECT_THROW(ops::cat(several, 0), InvalidArgument);
 }
 
+TEST(EdgeSizes, PaddingMayCropMoreThanThereIs) {
+  for (const auto& padding : {DimVector{-5, 5}, {5, -5}, {-3, 2}, {2, -3}, {1, -4}}) {
+    const Tensor x = ones({3}).set_requires_grad(true);
+    const Tensor y = ops::pad(x, padding, 7);
+    EXPECT_EQ(values(y.detach()), std::vector<double>(static_cast<std::size_t>(y.numel()), 7));
+    EXPECT_EQ(values(autograd::grad({y}, {x}, {ones(y.sizes())})[0]), std::vector<double>(3, 0));
+  }
+  EXPECT_THROW(ops::pad(ones({3}), {kHuge, kHuge}), std::exception);
+}
+
 TEST(EdgeSizes, OptionalOperandsMayBeUndefined) {
   const Tensor one = ones({2, 2}), image = ones({1, 2, 3, 3});
   EXPECT_EQ(ops::linear(one, one).sizes(), (DimVector{2, 2}));

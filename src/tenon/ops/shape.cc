@@ -252,14 +252,16 @@ Tensor detail::pad(const Tensor& a, IntList pad, const Scalar& value) {
     const std::size_t d = ndim - 1 - i;
     const std::int64_t before = pad[2 * i];
     const std::int64_t after = pad[2 * i + 1];
-    sizes[d] += before + after;
+    constexpr std::int64_t kMost = std::int64_t{1} << 60;  // so that sums do not overflow
+    sizes[d] += std::clamp(before, -kMost, kMost) + std::clamp(after, -kMost, kMost);
     if (sizes[d] < 0)
       throw InvalidArgument(fmt::format("pad: {} leaves nothing of dimension {} of shape {}",
                                         to_string(pad), d, to_string(a.sizes())));
-    const std::int64_t cropped = std::clamp<std::int64_t>(-before, 0, a.sizes()[d]);
-    const std::int64_t kept = a.sizes()[d] - cropped - std::max<std::int64_t>(0, -after);
-    source = source.narrow(static_cast<std::int64_t>(d), cropped, std::max<std::int64_t>(0, kept));
-    starts[d] = std::max<std::int64_t>(0, before);
+    const std::int64_t cropped = -std::clamp<std::int64_t>(before, -a.sizes()[d], 0);
+    const std::int64_t kept =
+        std::max<std::int64_t>(0, a.sizes()[d] - cropped + std::min<std::int64_t>(0, after));
+    source = source.narrow(static_cast<std::int64_t>(d), cropped, kept);
+    starts[d] = std::clamp<std::int64_t>(before, 0, sizes[d] - kept);
   }
   // The host writes each element once, unless rows are short and so their sides, too; a device does
   // not run a kernel for every side.
