@@ -6,6 +6,7 @@
 #include "autograd/leaves.h"
 #include "support/refusal.h"
 #include "tenon/autograd/autograd.h"
+#include "tenon/autograd/gradcheck.h"
 #include "tenon/base/error.h"
 #include "tenon/ops/operators.h"
 #include "tenon/tensor/copy.h"
@@ -23,6 +24,35 @@ using testing::leaf;
 using testing::values;
 
 using Values = std::vector<double>;
+
+TEST(BackwardTest, StepsThatAreWrittenEndTheHistory) {
+  for (const auto step : {&ops::isnan_, &ops::isinf_, &ops::isfinite_, &ops::logical_not_}) {
+    const Tensor x = ones({3}, DType::kF64).set_requires_grad(true);
+    EXPECT_THROW(step(x), InvalidArgument) << "a leaf that requires a gradient";
+    const Tensor y = ops::mul(x, 2);
+    step(y);
+    backward(ops::sum(y));
+    EXPECT_EQ(values(x.grad()), Values(3, 0));
+  }
+  const Tensor x = ones({3}).set_requires_grad(true), found = empty({3}, DType::kBool);
+  ops::eq_out(found, x, x);
+  EXPECT_FALSE(found.requires_grad());
+}
+
+TEST(BackwardTest, ATargetThatIsLargerThanItsLogitsHasAGradient) {
+  for (const auto reduction :
+       {ops::Reduction::kNone, ops::Reduction::kMean, ops::Reduction::kSum}) {
+    const Tensor x = randn({5}, DType::kF64).set_requires_grad(true);
+    const Tensor y = rand({4, 5}, DType::kF64).set_requires_grad(true);
+    EXPECT_EQ(gradcheck(
+                  [&](std::span<const Tensor> in) {
+                    return std::vector<Tensor>{
+                        ops::binary_cross_entropy_with_logits(in[0], in[1], reduction)};
+                  },
+                  std::vector<Tensor>{x, y}),
+              "");
+  }
+}
 
 TEST(BackwardTest, GradientsReachLeavesAndAddUp) {
   const Tensor a = leaf({1, 2, 3}), b = leaf({4, 5, 6});

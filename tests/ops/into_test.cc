@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tenon/autograd/forward_mode.h"
 #include "tenon/memory/adaptors/statistics_adaptor.h"
 #include "tenon/ops/operators.h"
+#include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/random.h"
 
@@ -49,6 +51,31 @@ TEST(Into, StridedAndSharedOutputsGetACopy) {
   const Tensor list[] = {b, b};
   const Tensor joined = empty({8, 4});
   expect_same_values(ops::into(joined, ops::op::cat, list, 0), ops::cat(list, 0));
+}
+
+TEST(Into, AResultOfAnotherOrderIsTurned) {
+  const Tensor turned = rand({4, 6}).t();
+  const Tensor out = empty({6, 4});
+  expect_same_values(ops::into(out, ops::op::add, turned, turned), ops::add(turned, turned));
+  expect_same_values(ops::into(out, ops::op::exp, turned), ops::exp(turned));
+  expect_same_values(ops::into(out, ops::op::softmax, turned, 0), ops::softmax(turned, 0));
+  expect_same_values(ops::into(out, ops::op::cumsum, turned, 1), ops::cumsum(turned, 1));
+  const Tensor images = contiguous(randn({2, 3, 4, 5}), MemoryFormat::kChannelsLast);
+  const Tensor planes = empty({2, 3, 4, 5});
+  expect_same_values(ops::into(planes, ops::op::relu, images), ops::relu(images));
+  const Tensor rows = empty({12, 5}).narrow(0, 4, 6).narrow(1, 0, 4);
+  expect_same_values(ops::into(rows, ops::op::exp, turned), ops::exp(turned));
+}
+
+TEST(Into, TangentsAreThoseOfTheOperator) {
+  const Tensor x = rand({12, 8}, DType::kF64).slice(0, 0, 12, 2).slice(1, 0, 8, 2);
+  const Tensor direction = rand({6, 4}, DType::kF64);
+  const autograd::ForwardLevel level;
+  const Tensor dual = autograd::make_dual(x, direction, level);
+  const Tensor out = empty({6, 4}, DType::kF64);
+  ops::into(out, ops::op::cumsum, dual, 0);
+  expect_same_values(autograd::fw_grad(out, level), ops::cumsum(direction, 0));
+  expect_same_values(out, ops::cumsum(x, 0));
 }
 
 TEST(Into, AnOutputThatDoesNotFitIsRefused) {

@@ -267,6 +267,14 @@ TEST(SymSizesTest, FollowThroughViewsAndCopies) {
   EXPECT_EQ(copy.storage().sym_nbytes().evaluate({{"batch", 100}}), 100 * 12 * 4);
 }
 
+// Beside a size of 0 the other sizes need not go together.
+TEST(SymSizesTest, ReshapesOfNothingTakeAnySizes) {
+  const SymInt sizes[] = {0, SymInt::symbol("a", 37)};
+  const Tensor t = empty_symbolic(sizes);
+  for (const DimVector& to : {DimVector{0, 0, 5}, {0, 0}, {0, 3}, {4, 0}, {0}, {2, 0, 37}})
+    EXPECT_EQ(t.reshape(to).sizes(), IntList(to));
+}
+
 TEST(SymSizesTest, ReshapesPutSymbolsWhereTheyDivide) {
   const SymInt batch = SymInt::symbol("batch", 8), time = SymInt::symbol("time", 5);
   const SymInt sizes[] = {batch, 7, time, 6};

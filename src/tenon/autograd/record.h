@@ -250,7 +250,10 @@ struct IntoKernel<op, NodeT> {
   static const Tensor& run(const Tensor& out, Arguments... arguments) {
     const Needs needs = detail::needs_of(arguments...);
     const Needs of_out = detail::needs_of(out);
-    if ((needs.all() | of_out.all()) == 0 && !detail::is_watched(out)) [[likely]] {
+    // Of other dtypes nothing has a gradient.
+    const bool may_have_gradient = is_floating(out.dtype()) || is_complex(out.dtype());
+    if (!may_have_gradient || ((needs.all() | of_out.all()) == 0 && !detail::is_watched(out)))
+        [[likely]] {
       const ops::KeyGuard below(DispatchKey::kAutograd);
       return op(out, arguments...);
     }

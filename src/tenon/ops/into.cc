@@ -74,12 +74,12 @@ void OutputMemory::finish(const char* what, const Tensor& result) {
         "{}: a result in a given tensor has no gradient; give tensors that need none, or compute "
         "without into()",
         what));
-  const bool in_place = lender_ != nullptr && result.is_contiguous() &&
-                        result.const_data_ptr() == out_.const_data_ptr();
-  if (in_place)
+  const bool has_lent_memory =
+      lender_ != nullptr && result.storage().data_ptr().get() == out_.const_data_ptr();
+  if (has_lent_memory && result.is_contiguous())
     out_.impl()->bump_version();
-  else
-    copy_(out_, result.detach());
+  else  // in another order, the result would be overwritten while it is read
+    copy_(out_, has_lent_memory ? clone(result.detach()) : result.detach());
   AutogradMetaInterface* meta = out_.impl()->autograd_meta();
   if (meta == nullptr) meta = result.impl()->autograd_meta();
   if (meta == nullptr) [[likely]]

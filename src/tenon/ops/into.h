@@ -32,16 +32,20 @@ class OutputMemory {
   std::unique_ptr<AllocatorGuard> guard_;
 };
 
-inline bool shares_memory(const Tensor& out, const Tensor& input) {
-  return input.defined() && input.layout() == Layout::kStrided && out.is_alias_of(input);
+// Whether out's memory is needed beside the result's: an argument shares it, or may have a tangent,
+// of which the result gets one that lasts.
+inline bool needs_memory(const Tensor& out, const Tensor& input) {
+  return input.defined() &&
+         (input.impl()->autograd_meta() != nullptr ||
+          (input.layout() == Layout::kStrided && out.is_alias_of(input)));
 }
-inline bool shares_memory(const Tensor& out, std::span<const Tensor> inputs) {
+inline bool needs_memory(const Tensor& out, std::span<const Tensor> inputs) {
   for (const Tensor& input : inputs)
-    if (shares_memory(out, input)) return true;
+    if (needs_memory(out, input)) return true;
   return false;
 }
 template <typename T>
-bool shares_memory(const Tensor&, const T&) {
+bool needs_memory(const Tensor&, const T&) {
   return false;
 }
 
@@ -53,16 +57,16 @@ bool shares_memory(const Tensor&, const T&) {
 //   ops::into(out, ops::op::softmax, scores, -1);
 //
 // `out` has the result's shape, dtype and device, or InvalidArgument says what they should be.
-// Where it is contiguous and no argument shares its memory, the operator's kernel writes straight
-// into it. Else the result is copied. Its version is bumped. After an error its values are
-// unspecified. No gradient is recorded: throws InvalidArgument where one would be needed. Tangents
-// of forward mode go along.
+// Where `out` and the result are contiguous and no argument shares out's memory, the operator's
+// kernel writes straight into it. Else the result is copied. Its version is bumped. After an error
+// its values are unspecified. No gradient is recorded: throws InvalidArgument where one would be
+// needed. Tangents of forward mode go along.
 template <typename Result, typename... Parameters, typename... Arguments>
 const Tensor& into(const Tensor& out, const Operator<Result(Parameters...)>& op,
                    Arguments&&... arguments) {
   static_assert(std::is_same_v<Result, Tensor>, "into() is for operators with one fresh result");
   const auto call = [&](Parameters... all) -> const Tensor& {
-    detail::OutputMemory memory(out, !(false || ... || detail::shares_memory(out, all)));
+    detail::OutputMemory memory(out, !(false || ... || detail::needs_memory(out, all)));
     memory.finish(op.name(), op(static_cast<Parameters>(all)...));
     return out;
   };

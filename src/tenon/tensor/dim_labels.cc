@@ -139,11 +139,14 @@ Labels reshaped(std::span<const Label> old, IntList sizes) {
   SymInt elements(1);
   for (std::size_t d = front; d + back < old.size(); ++d) elements = elements * old[d].size;
   if (!elements.is_symbolic()) return out;
-  if (front + back == out.size() || elements.hint() == 0) {
+  const std::span<Label> fresh(out.data() + front, out.size() - front - back);
+  std::int64_t of_fresh = 1;
+  for (const Label& label : fresh) of_fresh *= label.size.hint();
+  // Beside a dimension of size 0 these may be any sizes.
+  if (fresh.empty() || elements.hint() == 0 || of_fresh != elements.hint()) {
     assume_hint(elements);
     return out;
   }
-  const std::span<Label> fresh(out.data() + front, out.size() - front - back);
   if (fresh.size() == 1) {
     fresh[0].size = elements;
     return out;

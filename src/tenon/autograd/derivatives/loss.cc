@@ -122,13 +122,15 @@ class BinaryCrossEntropyNode final : public NodeOf<2> {
   }
   void backward(const BackwardCall& call) override {
     const Tensor x = logits_.get(*this), y = target_.get(*this);
-    const std::int64_t count = numel_of(broadcast_sizes(x.sizes(), y.sizes(), name()));
+    const DimVector sizes = broadcast_sizes(x.sizes(), y.sizes(), name());
+    const std::int64_t count = numel_of(sizes);
     const Tensor share = reduction_ == Reduction::kMean
                              ? ops::mul(call.grad(), 1 / static_cast<double>(count))
                              : call.grad();
     if (call.wants(0))
       call.out[0] = match(ops::mul(sub(sigmoid(x), y), share), x.sizes(), x.dtype());
-    if (call.wants(1)) call.out[1] = match(neg(ops::mul(x, share)), y.sizes(), y.dtype());
+    if (call.wants(1))
+      call.out[1] = match(neg(ops::mul(x, share)).expand(sizes), y.sizes(), y.dtype());
   }
 
  private:

@@ -287,6 +287,14 @@ void install_unary() {
   TENON_SET(gelu_none, gelu)
   TENON_SET(gelu_tanh, gelu_tanh)
 #undef TENON_SET
+  // Steps: writing them over a tensor ends its history.
+#define TENON_SET(name) \
+  set_into_derivative<ops::op::name##_into, UnaryNode<nothing, ops::op::name>>();
+  TENON_SET(logical_not)
+  TENON_SET(isnan)
+  TENON_SET(isinf)
+  TENON_SET(isfinite)
+#undef TENON_SET
   set_derivative<ops::op::leaky_relu, UnaryNode<leaky_relu, ops::op::leaky_relu>>();
   set_derivative<ops::op::elu, UnaryNode<elu, ops::op::elu>>();
   set_derivative<ops::op::softplus, UnaryNode<softplus, ops::op::softplus>>();
