@@ -140,6 +140,15 @@ TEST(CopyTest, OverlappingOperandsAreCopiedAsThroughABuffer) {
   const Tensor square = arange(9).view({3, 3});
   copy_(square, square.t());
   EXPECT_EQ(values(square), (Values{0, 3, 6, 1, 4, 7, 2, 5, 8}));
+  float numbers[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};  // under several storages
+  const auto over = [&](float* data, IntList sizes) {
+    return from_blob(data, sizes, DType::kF32);
+  };
+  const Tensor whole = over(numbers, {3, 3});
+  copy_(whole, over(numbers, {3, 3}).t());
+  EXPECT_EQ(values(whole), (Values{0, 3, 6, 1, 4, 7, 2, 5, 8}));
+  copy_(over(numbers + 1, {8}), over(numbers, {8}));
+  EXPECT_EQ(values(whole), (Values{0, 0, 3, 6, 1, 4, 7, 2, 5}));
 }
 
 TEST(CopyTest, LargeTransposesAgreeWithPlainLoops) {

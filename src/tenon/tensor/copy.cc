@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+
 #include "tenon/base/error.h"
 #include "tenon/memory/registry.h"
 #include "tenon/tensor/copy_on_write.h"
@@ -94,6 +96,16 @@ void copy_across(const Tensor& target, const Tensor& source) {
     vulkan::raise_complaint(source.device().index);  // the copy waited
 }
 
+// Two storages may be over the same bytes, as with DLPack. (A copy on write gets its own first.)
+bool shares_bytes(const Tensor& a, const Tensor& b) {
+  if (a.is_alias_of(b)) return true;
+  if (a.device() != Device{} || a.storage().impl()->is_copy_on_write()) return false;
+  const auto* of_a = static_cast<const char*>(a.storage().data_ptr().get());
+  const auto* of_b = static_cast<const char*>(b.storage().data_ptr().get());
+  return std::less<>()(of_a, of_b + b.storage().nbytes()) &&
+         std::less<>()(of_b, of_a + a.storage().nbytes());
+}
+
 void move_values(const Tensor& target, const Tensor& source) {
   if (target.numel() == 0 || target.is_meta()) return;
   if (target.dtype() != source.dtype() && is_quantized(source))
@@ -107,9 +119,9 @@ void move_values(const Tensor& target, const Tensor& source) {
                     "empty one there",
                     to_string(source.sizes()), to_string(target.device())));
   if (!can_copy_elements(target, source)) return copy_across(target, source);
-  if (target.is_alias_of(source)) {
+  if (shares_bytes(target, source)) {
     const bool same_place =
-        target.dtype() == source.dtype() && target.storage_offset() == source.storage_offset() &&
+        target.is_alias_of(source) && target.dtype() == source.dtype() && target.storage_offset() == source.storage_offset() &&
         target.sizes() == source.sizes() && target.strides() == source.strides();
     if (same_place) return;
     return move_values(target, clone(source.detach()));
