@@ -167,11 +167,26 @@ void correlate_columns(const Tensor& out, const Tensor& gradient, const Tensor& 
   }
 }
 
+// Many channels of few places: a row of columns would have few elements, a window's row has many.
+bool has_few_places(const ConvWindow& w) {
+  constexpr std::int64_t kManyChannels = 8, kPlacesOfChannel = 16;
+  return w.options.groups == 1 && w.channels >= kManyChannels &&
+         w.columns() <= kPlacesOfChannel * w.channels && !w.is_plain();
+}
+
+Tensor in_rows(const Tensor& t) { return contiguous(t, MemoryFormat::kChannelsLast); }
+
 }  // namespace
 
 void planes::convolve(const Tensor& out, const Tensor& a, const Tensor& weight, const Tensor& bias,
                       const ConvWindow& w) {
   if (convolve_channels(out, a, weight, bias, w)) return;
+  if (has_few_places(w)) {
+    const Tensor rows = in_rows(out);
+    channels_last::convolve(rows, in_rows(a), in_rows(weight), bias, w);
+    copy_(out, rows);
+    return;
+  }
   const bool adds = bias.defined();
   if (adds) copy_(out, bias.view({1, -1, 1, 1}));
   out.dtype() == DType::kF64 ? multiply_columns<double>(out, a, weight, w, adds)
@@ -180,6 +195,12 @@ void planes::convolve(const Tensor& out, const Tensor& a, const Tensor& weight, 
 
 void planes::convolve_transposed(const Tensor& out, const Tensor& a, const Tensor& weight,
                                  const Tensor& bias, const ConvWindow& w) {
+  if (has_few_places(w)) {
+    const Tensor rows = in_rows(out);
+    channels_last::convolve_transposed(rows, in_rows(a), in_rows(weight), bias, w);
+    copy_(out, rows);
+    return;
+  }
   bias.defined() ? copy_(out, bias.view({1, -1, 1, 1})) : zero_(out);
   out.dtype() == DType::kF64 ? add_columns<double>(out, a, weight, w)
                              : add_columns<float>(out, a, weight, w);
@@ -187,9 +208,14 @@ void planes::convolve_transposed(const Tensor& out, const Tensor& a, const Tenso
 
 void planes::correlate(const Tensor& out, const Tensor& gradient, const Tensor& a,
                        const ConvWindow& w) {
-  if (w.channels == 1 && w.options.groups > 1 && w.options.groups == out.size(0)) {
-    constexpr MemoryFormat kLast = MemoryFormat::kChannelsLast;  // columns would be one by one
-    return channels_last::correlate(out, contiguous(gradient, kLast), contiguous(a, kLast), w);
+  const bool has_single_channels =  // whose columns would be one by one
+      w.channels == 1 && w.options.groups > 1 && w.options.groups == out.size(0);
+  if (has_single_channels) return channels_last::correlate(out, in_rows(gradient), in_rows(a), w);
+  if (has_few_places(w)) {
+    const Tensor rows = in_rows(out);
+    channels_last::correlate(rows, in_rows(gradient), in_rows(a), w);
+    copy_(out, rows);
+    return;
   }
   out.dtype() == DType::kF64 ? correlate_columns<double>(out, gradient, a, w)
                              : correlate_columns<float>(out, gradient, a, w);
