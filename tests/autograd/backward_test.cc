@@ -1,12 +1,14 @@
 // The graph, the walk, and what programs see of both.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <thread>
 
 #include "autograd/leaves.h"
 #include "support/refusal.h"
 #include "tenon/autograd/autograd.h"
 #include "tenon/autograd/gradcheck.h"
+#include "tenon/autograd/forward_mode.h"
 #include "tenon/base/error.h"
 #include "tenon/ops/operators.h"
 #include "tenon/tensor/copy.h"
@@ -52,6 +54,28 @@ TEST(BackwardTest, ATargetThatIsLargerThanItsLogitsHasAGradient) {
                   std::vector<Tensor>{x, y}),
               "");
   }
+}
+
+TEST(UndefinedTensorTest, FunctionsOfGradientsRefuseThemByName) {
+  const Tensor none, one = leaf({1, 2});
+  const ForwardLevel level;
+  const auto same = [](std::span<const Tensor> in) { return std::vector(in.begin(), in.end()); };
+  const std::pair<const char*, std::function<void()>> calls[] = {
+      {"grad_fn", [&] { grad_fn(none); }},
+      {"is_leaf", [&] { is_leaf(none); }},
+      {"output_nr", [&] { output_nr(none); }},
+      {"retains_grad", [&] { retains_grad(none); }},
+      {"set_grad", [&] { set_grad(none, one); }},
+      {"set_grad", [&] { set_grad(none, none); }},
+      {"watch_views", [&] { watch_views(none); }},
+      {"make_dual", [&] { make_dual(none, one, level); }},
+      {"make_dual", [&] { make_dual(one, none, level); }},
+      {"jvp", [&] { jvp(same, {&none, 1}, {&one, 1}); }},
+  };
+  for (const auto& [name, call] : calls)
+    EXPECT_EQ(refusal(call),
+              std::string(name) + ": an undefined tensor; give it one that was made");
+  EXPECT_FALSE(fw_grad(none, level).defined());
 }
 
 TEST(BackwardTest, GradientsReachLeavesAndAddUp) {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "ops/reference.h"
+#include "support/refusal.h"
 #include "tenon/autograd/autograd.h"
 #include "tenon/autograd/gradcheck.h"
 #include "tenon/base/error.h"
@@ -17,6 +18,7 @@
 namespace tenon {
 namespace {
 
+using testing::refusal;
 using testing::values;
 
 constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
@@ -130,6 +132,12 @@ TEST(EdgeSizes, UndefinedOperandsAreRefused) {
   EXPECT_THROW(ops::masked_fill(one, none, 1), InvalidArgument);
   EXPECT_THROW(ops::cross_entropy(one, none), InvalidArgument);
   EXPECT_THROW(ops::scaled_dot_product_attention(one, one, none), InvalidArgument);
+  // Functions that choose an operator.
+  EXPECT_EQ(refusal([&] { ops::clamp(none, 0.0); }).substr(0, 6), "clamp:");
+  EXPECT_EQ(refusal([&] { ops::add(one, none, 2.0); }).substr(0, 4), "add:");
+  EXPECT_EQ(refusal([&] { ops::sub(none, one, 2.0); }).substr(0, 4), "sub:");
+  EXPECT_EQ(refusal([&] { ops::conj(none); }).substr(0, 5), "conj:");
+  EXPECT_EQ(refusal([&] { ops::real(none); }).substr(0, 5), "real:");
   const Tensor several[] = {one, none};
   EXPECT_THROW(ops::cat(several, 0), InvalidArgument);
 }

@@ -7,16 +7,29 @@
 #include <thread>
 #include <vector>
 
+#include "support/refusal.h"
 #include "tenon/base/error.h"
 #include "tenon/memory/adaptors/statistics_adaptor.h"
 #include "tenon/memory/host/cpu_allocator.h"
 #include "tenon/memory/registry.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/growable_tensor.h"
+#include "tenon/tensor/indexing.h"
 #include "tenon/tensor/inference_mode.h"
+#include "tenon/tensor/interop/dlpack.h"
+#include "tenon/tensor/interop/npy.h"
+#include "tenon/tensor/interop/standard.h"
+#include "tenon/tensor/print.h"
+#include "tenon/tensor/promotion.h"
+#include "tenon/tensor/quantized.h"
+#include "tenon/tensor/random.h"
+#include "tenon/tensor/sparse.h"
 
 namespace tenon {
 namespace {
+
+using testing::refusal;
 
 TEST(TensorTest, IsSmall) {
   const Tensor t = empty({2, 3, 4, 5, 6});
@@ -205,6 +218,60 @@ TEST(VersionTest, InferenceTensorsHaveNone) {
   EXPECT_THROW(fill_(made, 2), InvalidArgument);
   EXPECT_THROW(made.set_requires_grad(true), InvalidArgument);
   EXPECT_EQ(clone(made).version(), 0u);
+}
+
+// --- Undefined tensors
+TEST(UndefinedTensorTest, FunctionsRefuseThemByName) {
+  const Tensor none, one = ones({2, 2}), mask = ones({2, 2}, DType::kBool);
+  const Tensor indices = zeros({1, 2}, DType::kI64);
+  const Device meta{DeviceType::kMeta};
+  const std::vector<std::pair<const char*, std::function<void()>>> calls = {
+      {"copy_", [&] { copy_(none, one); }},
+      {"copy_", [&] { copy_(one, none); }},
+      {"fill_", [&] { fill_(none, 1); }},
+      {"clone", [&] { clone(none); }},
+      {"lazy_clone", [&] { lazy_clone(none); }},
+      {"contiguous", [&] { contiguous(none); }},
+      {"to", [&] { to(none, DType::kF64); }},
+      {"to", [&] { to(none, meta); }},
+      {"to_host", [&] { to_host(none); }},
+      {"empty_like", [&] { empty_like(none); }},
+      {"empty_like", [&] { empty_like(none, DType::kF64); }},
+      {"zeros_like", [&] { zeros_like(none); }},
+      {"ones_like", [&] { ones_like(none); }},
+      {"indexing", [&] { one[{none}]; }},
+      {"indexing", [&] { one.index_put_({none}, one); }},
+      {"index_put_", [&] { one.index_put_({0}, none); }},
+      {"index_put_", [&] { one.index_put_({mask}, none); }},
+      {"nonzero_positions", [&] { nonzero_positions(none); }},
+      {"result_type", [&] { result_type(one, none); }},
+      {"uniform_", [&] { uniform_(none); }},
+      {"bernoulli_", [&] { bernoulli_(none, 0.5); }},
+      {"set_data", [&] { ones({2}).set_data(none); }},
+      {"set_", [&] { ones({2}).set_(none); }},
+      {"quantize_per_tensor", [&] { quantize_per_tensor(none, 0.1, 0); }},
+      {"quantize_per_channel", [&] { quantize_per_channel(none, one, one, 0); }},
+      {"quantize_per_channel", [&] { quantize_per_channel(one, none, none, 0); }},
+      {"dequantize", [&] { dequantize(none); }},
+      {"int_repr", [&] { int_repr(none); }},
+      {"to_dense", [&] { to_dense(none); }},
+      {"to_sparse_coo", [&] { to_sparse_coo(none); }},
+      {"to_sparse_csr", [&] { to_sparse_csr(none); }},
+      {"sparse_nnz", [&] { sparse_nnz(none); }},
+      {"sparse_coo_tensor", [&] { sparse_coo_tensor(none, ones({2}), {3}); }},
+      {"sparse_coo_tensor", [&] { sparse_coo_tensor(indices, none, {3}); }},
+      {"sparse_csr_tensor", [&] { sparse_csr_tensor(none, none, none, {3, 3}); }},
+      {"with_sparse_values", [&] { with_sparse_values(to_sparse_coo(one), none); }},
+      {"as_span", [&] { as_span<float>(none); }},
+      {"to_dlpack", [&] { to_dlpack(none); }},
+      {"to_dlpack", [&] { to_dlpack_versioned(none); }},
+      {"save_npy", [&] { save_npy("/nowhere/x.npy", none); }},
+      {"append", [&] { GrowableTensor(one).append(none); }},
+  };
+  for (const auto& [name, call] : calls)
+    EXPECT_EQ(refusal(call),
+              std::string(name) + ": an undefined tensor; give it one that was made");
+  EXPECT_EQ(to_string(none), "tensor(undefined)");
 }
 
 // --- Metadata

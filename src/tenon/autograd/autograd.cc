@@ -10,6 +10,7 @@
 #include "tenon/base/error.h"
 #include "tenon/memory/registry.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/defined.h"
 #include "tenon/tensor/factories.h"
 
 namespace tenon::autograd {
@@ -136,6 +137,7 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
 }
 
 NodePtr grad_fn(const Tensor& tensor) {
+  tenon::detail::check_defined("grad_fn", tensor);
   AutogradMeta* meta = meta_of(tensor);
   if (meta == nullptr || !meta->needs_grad()) return {};
   if (meta->base_.defined()) static_cast<void>(gradient_edge(tensor));  // brought up to date
@@ -151,11 +153,15 @@ NodePtr grad_accumulator(const Tensor& leaf) {
 }
 
 std::uint32_t output_nr(const Tensor& tensor) {
+  tenon::detail::check_defined("output_nr", tensor);
   const AutogradMeta* meta = meta_of(tensor);
   return meta == nullptr ? 0 : meta->output_nr_;
 }
 
-bool is_leaf(const Tensor& tensor) { return !grad_fn(tensor); }
+bool is_leaf(const Tensor& tensor) {
+  tenon::detail::check_defined("is_leaf", tensor);
+  return !grad_fn(tensor);
+}
 
 void retain_grad(const Tensor& tensor) {
   const Edge edge = required_edge("retain_grad", tensor);
@@ -167,11 +173,13 @@ void retain_grad(const Tensor& tensor) {
 }
 
 bool retains_grad(const Tensor& tensor) {
+  tenon::detail::check_defined("retains_grad", tensor);
   const AutogradMeta* meta = meta_of(tensor);
   return meta != nullptr && meta->retains_grad_;
 }
 
 void set_grad(const Tensor& tensor, const Tensor& gradient) {
+  tenon::detail::check_defined("set_grad", tensor);
   if (gradient.defined()) {
     const bool fits = gradient.sizes() == tensor.sizes() && gradient.dtype() == tensor.dtype() &&
                       gradient.device() == tensor.device();
@@ -185,7 +193,10 @@ void set_grad(const Tensor& tensor, const Tensor& gradient) {
   tensor.impl()->ensure_autograd_meta().mutable_grad() = gradient;
 }
 
-void watch_views(const Tensor& base) { base.impl()->ensure_autograd_meta(); }
+void watch_views(const Tensor& base) {
+  tenon::detail::check_defined("watch_views", base);
+  base.impl()->ensure_autograd_meta();
+}
 
 HookHandle register_hook(const Tensor& tensor, TensorHook hook) {
   const Edge edge = required_edge("register_hook", tensor);

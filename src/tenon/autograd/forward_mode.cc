@@ -8,6 +8,7 @@
 #include "tenon/autograd/view_record.h"
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/defined.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/geometry.h"
 
@@ -149,6 +150,7 @@ void AutogradMeta::set_fw_grad(const Tensor& tangent, const Tensor& self, std::u
 }
 
 Tensor make_dual(const Tensor& primal, const Tensor& tangent, const ForwardLevel& level) {
+  tenon::detail::check_defined("make_dual", primal, tangent);
   if (!is_floating(primal.dtype()) && !is_complex(primal.dtype()))
     throw InvalidArgument(
         fmt::format("make_dual: a tensor of {} has no tangent", dtype_name(primal.dtype())));
@@ -243,8 +245,10 @@ std::pair<std::vector<Tensor>, std::vector<Tensor>> jvp(const VectorFunction& f,
         fmt::format("jvp: {} tangents for {} inputs", tangents.size(), inputs.size()));
   const ForwardLevel level;
   std::vector<Tensor> duals;
-  for (std::size_t i = 0; i < inputs.size(); ++i)
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (tangents[i].defined()) tenon::detail::check_defined("jvp", inputs[i]);
     duals.push_back(tangents[i].defined() ? make_dual(inputs[i], tangents[i], level) : inputs[i]);
+  }
   std::pair<std::vector<Tensor>, std::vector<Tensor>> results;
   results.first = f(duals);
   for (const Tensor& result : results.first) results.second.push_back(fw_grad(result, level));

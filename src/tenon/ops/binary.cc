@@ -7,6 +7,7 @@
 #include "tenon/ops/elementwise.h"
 #include "tenon/ops/kernels/cpu/blocks.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/defined.h"
 #include "tenon/tensor/geometry.h"
 #include "tenon/tensor/half_rows.h"
 #include "tenon/tensor/promotion.h"
@@ -191,6 +192,7 @@ bool is_plain(const Tensor& t) {
 template <Binary kind>
 Tensor add_scaled(const BinaryOperator& op, const Tensor& a, const Tensor& b,
                   const Scalar& alpha) {
+  tenon::detail::check_defined(op.name(), a, b);
   const bool is_integer = alpha.dtype() == DType::kI64;
   const bool is_real = is_integer || alpha.dtype() == DType::kF64;
   const double number = is_real ? alpha.to<double>() : 0;

@@ -26,9 +26,13 @@ inline constinit Operator<Tensor(const Tensor&, const Tensor&)> complex("complex
 }  // namespace op
 
 // x - iy of x + iy; the tensor itself if it is real.
-inline Tensor conj(const Tensor& a) { return is_complex(a.dtype()) ? op::conj(a) : a; }
+inline Tensor conj(const Tensor& a) {
+  return a.defined() && !is_complex(a.dtype()) ? a : op::conj(a);
+}
 // x of x + iy, in the real dtype; the tensor itself if it is real.
-inline Tensor real(const Tensor& a) { return is_complex(a.dtype()) ? op::real(a) : a; }
+inline Tensor real(const Tensor& a) {
+  return a.defined() && !is_complex(a.dtype()) ? a : op::real(a);
+}
 // y of x + iy, in the real dtype. Refuses real tensors.
 inline Tensor imag(const Tensor& a) { return op::imag(a); }
 // x + iy of two tensors of one shape and dtype (float32 or float64), in the complex dtype.

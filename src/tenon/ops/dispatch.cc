@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "tenon/tensor/defined.h"
 #include "tenon/tensor/host_access.h"
 
 namespace tenon::ops {
 
 void detail::refuse_undefined(const char* what) {
-  throw InvalidArgument(fmt::format("{}: an undefined tensor; give it one that was made", what));
+  tenon::detail::refuse_undefined(what);
 }
 
 void detail::LabelledCall::add(const Tensor& operand) {

@@ -8,6 +8,7 @@
 #include "tenon/ops/elementwise.h"
 #include "tenon/ops/kernels/cpu/blocks.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/defined.h"
 #include "tenon/tensor/promotion.h"
 
 namespace tenon::ops {
@@ -97,6 +98,7 @@ const Tensor& detail::unary_into(Unary kind, const Tensor& out, const Tensor& a,
 }
 
 Tensor clamp(const Tensor& a, std::optional<Scalar> low, std::optional<Scalar> high) {
+  tenon::detail::check_defined("clamp", a);
   if (!low && !high) throw InvalidArgument("clamp: give a lower bound, an upper one, or both");
   ResultType type;
   type.add(a);

@@ -7,6 +7,7 @@
 #include "tenon/base/error.h"
 #include "tenon/memory/registry.h"
 #include "tenon/tensor/copy_on_write.h"
+#include "tenon/tensor/defined.h"
 #include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/host_access.h"
@@ -145,6 +146,7 @@ DimVector preserved_strides(const Tensor& source) {
 }  // namespace
 
 const Tensor& copy_(const Tensor& target, const Tensor& source) {
+  detail::check_defined("copy_", target, source);
   if (broadcast_sizes(target.sizes(), source.sizes(), "copy") != target.sizes().to_vector())
     throw InvalidArgument(fmt::format("copy: shape {} does not broadcast to {}",
                                       to_string(source.sizes()), to_string(target.sizes())));
@@ -162,6 +164,7 @@ const Tensor& copy_(const Tensor& target, const Tensor& source) {
 }
 
 const Tensor& fill_(const Tensor& target, const Scalar& value) {
+  detail::check_defined("fill_", target);
   check_target(target, "fill");
   ask_writable(target, Tensor());
   target.impl()->bump_version();
@@ -181,6 +184,7 @@ const Tensor& fill_(const Tensor& target, const Scalar& value) {
 }
 
 Tensor clone(const Tensor& source, MemoryFormat format) {
+  detail::check_defined("clone", source);
   if (is_sparse(source)) return with_sparse_values(source, clone(sparse_values(source)));
   const DimVector strides = format == MemoryFormat::kPreserve ? preserved_strides(source)
                                                               : strides_for(source.sizes(), format);
@@ -190,6 +194,7 @@ Tensor clone(const Tensor& source, MemoryFormat format) {
 }
 
 Tensor lazy_clone(const Tensor& source) {
+  detail::check_defined("lazy_clone", source);
   Storage shared(copy_on_write_clone(*source.storage().impl()));
   Tensor copy(make_intrusive<TensorImpl>(std::move(shared), source.dtype(), source.sizes(),
                                          source.strides(), source.storage_offset()));
@@ -197,10 +202,12 @@ Tensor lazy_clone(const Tensor& source) {
 }
 
 Tensor contiguous(const Tensor& source, MemoryFormat format) {
+  detail::check_defined("contiguous", source);
   return source.is_contiguous(format) ? source : clone(source, format);
 }
 
 Tensor to(const Tensor& source, DType dtype) {
+  detail::check_defined("to", source);
   if (source.dtype() == dtype) return source;
   if (is_sparse(source)) return with_sparse_values(source, to(sparse_values(source), dtype));
   if (dtype == DType::kQI8)
@@ -212,6 +219,7 @@ Tensor to(const Tensor& source, DType dtype) {
 }
 
 Tensor to(const Tensor& source, Device device) {
+  detail::check_defined("to", source);
   if (source.device() == device) return source;
   Tensor copy = empty(source.sizes(), source.dtype(), device);
   move_values(copy, source.is_contiguous() || source.is_meta() ? source : clone(source.detach()));
@@ -219,6 +227,7 @@ Tensor to(const Tensor& source, Device device) {
 }
 
 Tensor to_host(const Tensor& source) {
+  detail::check_defined("to_host", source);
   return host_reaches(source.device()) ? source : to(source, Device{});
 }
 

@@ -11,6 +11,7 @@
 #include "tenon/memory/host/cpu_allocator.h"
 #include "tenon/memory/registry.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/defined.h"
 #include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/host_access.h"
 #include "tenon/tensor/meta_memory.h"
@@ -131,9 +132,13 @@ Tensor empty_lazy(IntList sizes, DType dtype, Device device) {
                       sizes, numel, dtype);
 }
 
-Tensor empty_like(const Tensor& like) { return empty_like(like, like.dtype()); }
+Tensor empty_like(const Tensor& like) {
+  detail::check_defined("empty_like", like);
+  return empty_like(like, like.dtype());
+}
 
 Tensor empty_like(const Tensor& like, DType dtype) {
+  detail::check_defined("empty_like", like);
   const bool is_plain = like.is_contiguous() || !like.is_non_overlapping_and_dense();
   return labelled_like(
       is_plain ? empty(like.sizes(), dtype, like.device())
@@ -155,8 +160,14 @@ Tensor full(IntList sizes, const Scalar& value, DType dtype, Device device) {
 
 Tensor zeros(IntList sizes, DType dtype, Device device) { return full(sizes, 0, dtype, device); }
 Tensor ones(IntList sizes, DType dtype, Device device) { return full(sizes, 1, dtype, device); }
-Tensor zeros_like(const Tensor& like) { return filled(empty_like(like), 0); }
-Tensor ones_like(const Tensor& like) { return filled(empty_like(like), 1); }
+Tensor zeros_like(const Tensor& like) {
+  detail::check_defined("zeros_like", like);
+  return filled(empty_like(like), 0);
+}
+Tensor ones_like(const Tensor& like) {
+  detail::check_defined("ones_like", like);
+  return filled(empty_like(like), 1);
+}
 
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, DType dtype) {
   const auto is_integer = [](const Scalar& s) { return s.dtype() == DType::kI64; };

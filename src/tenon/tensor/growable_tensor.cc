@@ -4,6 +4,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/defined.h"
 #include "tenon/tensor/factories.h"
 
 namespace tenon {
@@ -87,6 +88,7 @@ Tensor GrowableTensor::extend(std::int64_t count) {
 }
 
 void GrowableTensor::append(const Tensor& rows) {
+  detail::check_defined("append", rows);
   const std::int64_t count = rows.dim() > 0 ? rows.size(0) : 0;
   const DimVector sizes = with_rows(count, row_sizes_);
   if (rows.dim() == 0 || !(rows.sizes() == IntList(sizes)))

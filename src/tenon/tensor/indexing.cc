@@ -7,6 +7,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/defined.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/fallback.h"
 #include "tenon/tensor/quantized.h"
@@ -31,6 +32,7 @@ std::int64_t dims_of(const TensorIndex& index) {
     case TensorIndex::Kind::kSlice:
       return 1;
     case TensorIndex::Kind::kTensor:
+      detail::check_defined("indexing", index.tensor());
       return index.tensor().dtype() == DType::kBool ? index.tensor().dim() : 1;
     default:
       return 0;
@@ -224,6 +226,7 @@ void add_row(char* target, const char* source, std::int64_t target_stride,
 }  // namespace
 
 std::vector<Tensor> nonzero_positions(const Tensor& mask) {
+  detail::check_defined("nonzero_positions", mask);
   const Tensor dense = contiguous(to_host(mask));
   const bool* set = dense.const_data_ptr<bool>();
   const std::int64_t count = set == nullptr ? 0 : std::count(set, set + dense.numel(), true);
@@ -337,6 +340,7 @@ Tensor without_leading_ones(Tensor values, std::int64_t dims) {
 }  // namespace
 
 const Tensor& Tensor::index_put_(Indices indices, const Tensor& given, bool accumulate) const {
+  detail::check_defined("index_put_", given);
   // Views that are written through must know where they come from. Views that exist do not know.
   if (given.impl()->autograd_meta() != nullptr && impl_->autograd_meta() == nullptr &&
       storage().use_count() == 1 && !is_inference())

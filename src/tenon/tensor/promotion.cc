@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "tenon/base/error.h"
+#include "tenon/tensor/defined.h"
 #include "tenon/tensor/scalar.h"
 #include "tenon/tensor/tensor.h"
 
@@ -128,11 +129,15 @@ DType ResultType::get() const {
 }
 
 DType result_type(const Tensor& a, const Tensor& b) {
+  detail::check_defined("result_type", a, b);
   // The common case: nothing to promote.
   if (a.dtype() == b.dtype() && !a.is_wrapped_number() && !b.is_wrapped_number()) return a.dtype();
   return ResultType().add(a).add(b).get();
 }
 
-DType result_type(const Tensor& a, const Scalar& b) { return ResultType().add(a).add(b).get(); }
+DType result_type(const Tensor& a, const Scalar& b) {
+  detail::check_defined("result_type", a);
+  return ResultType().add(a).add(b).get();
+}
 
 }  // namespace tenon

@@ -8,6 +8,7 @@
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/defined.h"
 #include "tenon/tensor/factories.h"
 
 namespace tenon {
@@ -79,6 +80,7 @@ const Quantizer* find_quantizer(const Tensor& t) {
 }
 
 const Quantizer& quantizer_of(const Tensor& t, const char* what) {
+  detail::check_defined(what, t);
   if (!is_quantized(t))
     throw InvalidArgument(fmt::format("{}: a tensor of {} is not quantised; quantize_per_tensor() "
                                       "or quantize_per_channel() makes one",
@@ -156,6 +158,7 @@ Tensor quantized_integers(const Tensor& source, const Quantizer& quantizer) {
 }
 
 void check_source(const Tensor& t, const char* what) {
+  detail::check_defined(what, t);
   if (!is_floating(t.dtype()) || t.layout() != Layout::kStrided ||
       (t.device() != Device{} && !t.is_meta()))
     throw InvalidArgument(fmt::format(
@@ -194,6 +197,7 @@ Tensor quantize_per_tensor(const Tensor& t, double scale, std::int64_t zero_poin
 Tensor quantize_per_channel(const Tensor& t, const Tensor& scales, const Tensor& zero_points,
                             std::int64_t axis) {
   constexpr const char* kWhat = "quantize_per_channel";
+  detail::check_defined(kWhat, t, scales, zero_points);
   if (t.dim() == 0) throw InvalidArgument("quantize_per_channel: a 0-d tensor has no channels");
   const std::int64_t wrapped = wrap_dim(axis, t.dim(), kWhat);
   const DimVector wanted{t.size(wrapped)};
@@ -227,6 +231,7 @@ Tensor dequantize(const Tensor& q) {
 }
 
 Tensor int_repr(const Tensor& q) {
+  detail::check_defined("int_repr", q);
   if (!is_quantized(q)) quantizer_of(q, "int_repr");
   return clone(q.view_dtype(DType::kI8));
 }

@@ -8,6 +8,7 @@
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/defined.h"
 #include "tenon/tensor/fallback.h"
 #include "tenon/tensor/host_access.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
@@ -83,6 +84,7 @@ const Tensor& fill_random(const Tensor& target, Generator& generator, RandomKind
 }
 
 void check_real(const Tensor& target, const char* what) {
+  detail::check_defined(what, target);
   if (!is_floating(target.dtype()))
     throw InvalidArgument(fmt::format("{}: into {}; take a real floating-point dtype", what,
                                       dtype_name(target.dtype())));
@@ -145,6 +147,7 @@ const Tensor& normal_(const Tensor& target, double mean, double deviation, Gener
 }
 
 const Tensor& bernoulli_(const Tensor& target, double probability, Generator& generator) {
+  detail::check_defined("bernoulli_", target);
   if (!(probability >= 0 && probability <= 1))
     throw InvalidArgument(fmt::format("bernoulli_: {} is no probability", probability));
   const auto make = [=](const Four& four, double* two) {

@@ -8,6 +8,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/defined.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/indexing.h"
 #include "tenon/tensor/sparse_parts.h"
@@ -21,6 +22,7 @@ void detail::refuse_views(const Tensor& tensor, const char* what) {
 }
 
 const detail::SparseParts& detail::parts_of(const Tensor& tensor, const char* what) {
+  check_defined(what, tensor);
   if (!is_sparse(tensor))
     throw InvalidArgument(fmt::format("{}: a strided tensor of shape {} has no sparse parts; "
                                       "to_sparse_coo() or to_sparse_csr() makes some",
@@ -47,6 +49,7 @@ Tensor detail::make_sparse(Layout layout, IntList sizes, Tensor indices, Tensor 
 
 // Indices as dense int64 on the host.
 Tensor detail::as_indices(const Tensor& given, const char* what) {
+  check_defined(what, given);
   if (!is_integral(given.dtype()) || given.device() != Device{} || is_sparse(given))
     throw InvalidArgument(fmt::format("{}: indices are {} on {}; integers on the cpu are needed",
                                       what, dtype_name(given.dtype()), to_string(given.device())));
@@ -54,6 +57,7 @@ Tensor detail::as_indices(const Tensor& given, const char* what) {
 }
 
 void detail::check_values(const Tensor& values, std::int64_t nnz, const char* what) {
+  check_defined(what, values);
   if (is_sparse(values) || values.device() != Device{} || values.dim() < 1 ||
       values.size(0) != nnz)
     throw InvalidArgument(fmt::format(
@@ -146,6 +150,7 @@ Tensor sparse_coo_tensor(const Tensor& indices, const Tensor& values, IntList si
 }
 
 Tensor to_sparse_coo(const Tensor& source, std::int64_t sparse_dim) {
+  detail::check_defined("to_sparse_coo", source);
   if (source.layout() == Layout::kSparseCoo) return source;
   if (is_sparse(source)) return detail::expand_compressed(source);
   const std::int64_t sparse = sparse_dim < 0 ? source.dim() : sparse_dim;
@@ -166,6 +171,7 @@ Tensor to_sparse_coo(const Tensor& source, std::int64_t sparse_dim) {
 }
 
 Tensor to_dense(const Tensor& source) {
+  detail::check_defined("to_dense", source);
   if (!is_sparse(source)) return source;
   const Tensor coo = to_sparse_coo(source);
   const SparseParts& parts = parts_of(coo, "to_dense");
@@ -189,6 +195,7 @@ const Tensor& sparse_indices(const Tensor& coo) {
   return parts_of(coo, Layout::kSparseCoo, "sparse_indices").indices;
 }
 Tensor with_sparse_values(const Tensor& sparse, const Tensor& values) {
+  detail::check_defined("with_sparse_values", sparse, values);
   const SparseParts& parts = parts_of(sparse, "with_sparse_values");
   if (is_sparse(values) || !(values.sizes() == parts.values.sizes()))
     throw InvalidArgument(fmt::format("with_sparse_values: values of shape {} in place of {}",
@@ -226,6 +233,7 @@ Tensor coalesce(const Tensor& coo) {
 }
 
 Tensor transpose_sparse(const Tensor& sparse, std::int64_t dim0, std::int64_t dim1) {
+  detail::check_defined("transpose", sparse);
   if (detail::is_compressed(sparse.layout())) {
     const auto [height, width] = detail::block_size_of(sparse);
     return detail::compress(coalesce(transpose_sparse(to_sparse_coo(sparse), dim0, dim1)),

@@ -8,6 +8,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/defined.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/indexing.h"
 #include "tenon/tensor/sparse_parts.h"
@@ -92,6 +93,7 @@ void check_indices(const Words& words, const Tensor& pointers, const Tensor& ind
 Tensor make_compressed(Layout layout, const Tensor& pointers, const Tensor& indices,
                        const Tensor& values, IntList sizes) {
   const Words words = words_of(layout);
+  detail::check_defined(words.function, pointers, indices, values);
   const Tensor ready = as_indices(pointers, words.function);
   const Tensor plain = as_indices(indices, words.function);
   const bool blocked = is_blocked(layout);
@@ -120,6 +122,7 @@ Tensor make_compressed(Layout layout, const Tensor& pointers, const Tensor& indi
 }
 
 Tensor to_compressed(const char* what, const Tensor& source, Layout layout, BlockSize block) {
+  detail::check_defined(what, source);
   if (source.dim() != 2)
     throw InvalidArgument(
         fmt::format("{}: shape {}; compressed layouts are for matrices, to_sparse_coo() for all",

@@ -4,6 +4,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/defined.h"
 #include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/host_access.h"
 #include "tenon/tensor/quantized.h"
@@ -47,6 +48,10 @@ MemoryFormat Tensor::suggest_memory_format() const {
   return MemoryFormat::kContiguous;
 }
 
+void detail::refuse_undefined(const char* what) {
+  throw InvalidArgument(fmt::format("{}: an undefined tensor; give it one that was made", what));
+}
+
 void Tensor::refuse_dtype(DType wanted) const {
   throw InvalidArgument(fmt::format("data_ptr: the tensor of shape {} is {}, not {}; convert it",
                                     to_string(sizes()), dtype_name(dtype()), dtype_name(wanted)));
@@ -68,6 +73,7 @@ const Tensor& Tensor::grad() const {
 }
 
 void Tensor::set_data(const Tensor& source) const {
+  detail::check_defined("set_data", source);
   if (requires_grad() && !is_floating(source.dtype()) && !is_complex(source.dtype()))
     throw InvalidArgument(
         fmt::format("set_data: the tensor requires a gradient, which {} cannot have",
@@ -124,6 +130,7 @@ const Tensor& Tensor::set_(Storage source, std::int64_t offset, IntList sizes,
 }
 
 const Tensor& Tensor::set_(const Tensor& source) const {
+  detail::check_defined("set_", source);
   if (source.dtype() != dtype())
     throw InvalidArgument(fmt::format("set_: a tensor of {} cannot take the storage of one of {}; "
                                       "convert it first",

@@ -10,6 +10,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/defined.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/host_access.h"
 #include "tenon/tensor/interop/dlpack_abi.h"
@@ -115,6 +116,7 @@ struct Exported {
 
 template <typename Managed>
 Managed* export_tensor(const Tensor& tensor) {
+  detail::check_defined("to_dlpack", tensor);
   if (tensor.layout() != Layout::kStrided)
     throw InvalidArgument(
         fmt::format("to_dlpack: a {} tensor; make it dense first", layout_name(tensor.layout())));

@@ -11,6 +11,7 @@
 #include "tenon/base/error.h"
 #include "tenon/base/file_writer.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/defined.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/host_access.h"
 #include "tenon/tensor/interop/bools.h"
@@ -227,6 +228,7 @@ Tensor parse_npy(std::string_view bytes, const std::string& name) {
 }
 
 void save_npy(const std::string& path, const Tensor& tensor) {
+  detail::check_defined("save_npy", tensor);
   if (!has_operators(tensor.device()))
     throw InvalidArgument(fmt::format("save_npy: the tensor is on {}; copy it to the cpu",
                                       to_string(tensor.device())));
