@@ -13,6 +13,7 @@
 #include "tenon/ops/operators.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/growable_tensor.h"
 #include "tenon/tensor/indexing.h"
 #include "tenon/tensor/interop/dlpack.h"
 #include "tenon/tensor/interop/dlpack_abi.h"
@@ -76,6 +77,11 @@ TEST(UndefinedTensorTest, FunctionsOfGradientsRefuseThemByName) {
     EXPECT_EQ(refusal(call),
               std::string(name) + ": an undefined tensor; give it one that was made");
   EXPECT_FALSE(fw_grad(none, level).defined());
+}
+
+TEST(BackwardTest, AGrowableTensorsRoomHasNoGradient) {
+  EXPECT_EQ(refusal([&] { GrowableTensor cache(leaf({1, 2})); }),
+            "growable tensor: its room of shape [2] requires a gradient; give it detach()");
 }
 
 TEST(BackwardTest, GradientsReachLeavesAndAddUp) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/cuda_stand_in.h"
+#include "support/refusal.h"
 #include "tenon/device/host/host_backend.h"
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/memory/policies.h"
@@ -88,6 +89,51 @@ TEST(GrowableTensorTest, RefusalsLeaveItAsItWas) {
   EXPECT_THROW(cache.truncate(10), InvalidArgument);
   EXPECT_EQ(cache.length(), 9);
   EXPECT_THROW(GrowableTensor(pool, 0, {4}, DType::kF32), InvalidArgument);
+}
+
+TEST(GrowableTensorTest, ALazyCloneLeavesTheRowsWhereTheyAre) {
+  HostBackend host;
+  GrowableTensor cache(PagePool::make(host), 1 << 20, {4}, DType::kF32);
+  cache.append(ones({100, 4}));
+  const Tensor copy = lazy_clone(cache.tensor());
+  cache.append(full({1 << 17, 4}, 2.0));
+  EXPECT_EQ(cache.length(), 100 + (1 << 17));
+  const Tensor all = cache.tensor();
+  EXPECT_EQ(all.const_data_ptr(), cache.buffer().data());
+  fill_(all, 7);
+  fill_(copy.select(0, 1), 3);
+  EXPECT_EQ(all.data_ptr(), cache.buffer().data());
+  EXPECT_EQ(copy.select(0, 0).select(0, 0).item<float>(), 1);
+  EXPECT_EQ(copy.select(0, 1).select(0, 0).item<float>(), 3);
+  EXPECT_EQ(all.select(0, 1).select(0, 0).item<float>(), 7);
+  GrowableTensor none(PagePool::make(host), 10, {4}, DType::kF32);
+  EXPECT_EQ(lazy_clone(none.tensor()).numel(), 0);
+}
+
+TEST(GrowableTensorTest, AFailedAppendLeavesTheLength) {
+  const Tensor room = zeros({4, 3});
+  GrowableTensor cache(room);
+  cache.append(ones({1, 3}));
+  room.storage().resize_(0);
+  EXPECT_THROW(cache.append(ones({2, 3})), InvalidArgument);
+  EXPECT_THROW(cache.extend(1), InvalidArgument);
+  EXPECT_EQ(cache.length(), 1);
+  room.storage().resize_(48);
+  cache.append(ones({3, 3}));
+  EXPECT_EQ(cache.length(), 4);
+}
+
+TEST(GrowableTensorTest, ARoomIsAPlainTensorWithElements) {
+  const auto message = [](const Tensor& room) {
+    return testing::refusal([&] { GrowableTensor cache(room); });
+  };
+  EXPECT_EQ(message(Tensor()).substr(0, 36), "growable tensor: an undefined tensor");
+  EXPECT_EQ(message(empty({0, 3})), "growable tensor: 0 rows of shape [3] have no elements");
+  EXPECT_EQ(message(empty({4, 3}).t()).substr(0, 29), "growable tensor: its room mus");
+  HostBackend host;
+  const auto pool = PagePool::make(host);
+  EXPECT_THROW(GrowableTensor(pool, (std::int64_t{1} << 62) + 1, {1}, DType::kF32),
+               InvalidArgument);
 }
 
 TEST(GrowableTensorTest, ItsTensorsAreViewsOfOneStorage) {

@@ -101,6 +101,20 @@ TEST(StorageTest, SizeCanBeSetAndResetLetsTheBytesGo) {
   EXPECT_EQ(storage.data(), nullptr);
 }
 
+TEST(StorageTest, ASharedStorageKnowsItsWholeSize) {
+  const Tensor a = full({8}, 5.0), b = lazy_clone(a);
+  for (const Tensor& t : {a, b}) {
+    t.storage().set_nbytes(8);
+    t.storage().set_nbytes(32);
+    EXPECT_EQ(t.select(0, 7).item<float>(), 5);
+    EXPECT_THROW(t.storage().set_nbytes(33), InvalidArgument);
+  }
+  a.storage().set_nbytes(8);
+  fill_(a.slice(0, 0, 2), 6);
+  EXPECT_THROW(a.storage().set_nbytes(32), InvalidArgument) << "it copied what it had";
+  EXPECT_EQ(b.select(0, 0).item<float>(), 5);
+}
+
 TEST(StorageTest, ReleasesItsBytesWhileWeakReferencesKeepTheObject) {
   freed = 0;
   void* memory = std::malloc(64);

@@ -12,6 +12,7 @@ namespace {
 // Bytes that several storages hold. Each one's DataPtr has this as its context.
 struct SharedBytes {
   DataPtr owner;
+  std::size_t size_bytes = 0;
   std::atomic<std::uint32_t> holders{1};
 
   static void release(void* context) {
@@ -31,9 +32,16 @@ IntrusivePtr<StorageImpl> copy_on_write_clone(StorageImpl& source) {
     return make_intrusive<StorageImpl>(StorageImpl::UseByteSize{}, source.sym_nbytes(),
                                        DataPtr(device), source.allocator(), source.resizable());
   void* data = const_cast<void*>(source.data_in_stream());
+  if (detail::is_partly_used(source.data_)) {
+    vulkan::refuse_other_memory(device, data, source.nbytes());
+    return make_intrusive<StorageImpl>(StorageImpl::UseByteSize{}, source.sym_nbytes(),
+                                       source.source_of_bytes().clone(data, source.nbytes()),
+                                       source.allocator(), source.resizable());
+  }
   if (!source.is_copy_on_write()) {
     auto shared = std::make_unique<SharedBytes>();
     shared->owner = std::move(source.data_);
+    shared->size_bytes = source.nbytes();
     source.data_ = DataPtr(data, shared.release(), &SharedBytes::release, device);
     source.state_.fetch_or(StorageImpl::kCopyOnWrite, std::memory_order_release);
   }
@@ -44,6 +52,11 @@ IntrusivePtr<StorageImpl> copy_on_write_clone(StorageImpl& source) {
                                            source.allocator(), source.resizable());
   clone->state_.fetch_or(StorageImpl::kCopyOnWrite, std::memory_order_release);
   return clone;
+}
+
+std::size_t detail::shared_size(const DataPtr& data) {
+  TENON_CHECK(data.get_deleter() == &SharedBytes::release, "the bytes are not shared");
+  return static_cast<const SharedBytes*>(data.get_context())->size_bytes;
 }
 
 void detail::own_bytes(DataPtr& data, std::size_t size_bytes, Allocator& allocator) {

@@ -21,7 +21,23 @@ std::uint64_t checked_row_bytes(std::int64_t most_rows, IntList row_sizes, DType
   if (elements == 0)
     throw InvalidArgument(fmt::format("growable tensor: {} rows of shape {} have no elements",
                                       most_rows, to_string(row_sizes)));
-  return static_cast<std::uint64_t>(elements / most_rows) * item_size(dtype);
+  std::uint64_t bytes = 0;
+  if (__builtin_mul_overflow(static_cast<std::uint64_t>(elements), item_size(dtype), &bytes))
+    throw InvalidArgument(
+        fmt::format("growable tensor: {} rows of shape {} of {} are 2^64 bytes or more; give fewer",
+                    most_rows, to_string(row_sizes), dtype_name(dtype)));
+  return bytes / static_cast<std::uint64_t>(most_rows);
+}
+
+const Tensor& checked_room(const Tensor& room) {
+  detail::check_defined("growable tensor", room);
+  if (room.requires_grad())
+    throw InvalidArgument(fmt::format(
+        "growable tensor: its room of shape {} requires a gradient; give it detach()",
+        to_string(room.sizes())));
+  if (room.layout() != Layout::kStrided || !room.is_contiguous() || room.storage_offset() != 0)
+    throw InvalidArgument("growable tensor: its room must be contiguous and begin its storage");
+  return room;
 }
 
 // Of the whole range, since set_nbytes takes no more than a storage is made with; then empty.
@@ -46,27 +62,34 @@ GrowableTensor::GrowableTensor(std::shared_ptr<PagePool> pool, std::int64_t most
       storage_(storage_over(buffer_)) {}
 
 GrowableTensor::GrowableTensor(const Tensor& room)
-    : most_rows_(room.dim() == 0 ? 0 : room.size(0)),
-      row_sizes_(room.dim() == 0 ? DimVector() : room.select(0, 0).sizes().to_vector()),
+    : most_rows_(checked_room(room).dim() == 0 ? 0 : room.size(0)),
+      row_sizes_(room.dim() == 0 ? DimVector() : room.sizes().without_first(1).to_vector()),
       dtype_(room.dtype()),
       row_bytes_(checked_row_bytes(most_rows_, row_sizes_, dtype_)),
-      storage_(room.storage()) {
-  if (!room.is_contiguous() || room.storage_offset() != 0)
-    throw InvalidArgument("growable tensor: its room must be contiguous and begin its storage");
-}
+      storage_(room.storage()) {}
 
 Tensor GrowableTensor::rows(std::int64_t begin, std::int64_t end) const {
   if (begin < 0 || end < begin || end > length_)
     throw InvalidArgument(
         fmt::format("growable tensor: rows {} to {} of {}", begin, end, length_));
+  return view_of(begin, end);
+}
+
+Tensor GrowableTensor::view_of(std::int64_t begin, std::int64_t end) const {
   const DimVector sizes = with_rows(end - begin, row_sizes_);
   const auto offset = static_cast<std::int64_t>(bytes_of(begin) / item_size(dtype_));
   return Tensor(make_intrusive<TensorImpl>(storage_, dtype_, sizes, strides_for(sizes), offset));
 }
 
 void GrowableTensor::set_buffer_size(std::uint64_t size_bytes) {
+  const std::uint64_t before = buffer_->size();
   buffer_->resize(size_bytes);
-  storage_.set_nbytes(size_bytes);
+  try {
+    storage_.set_nbytes(size_bytes);
+  } catch (...) {
+    buffer_->resize(before);
+    throw;
+  }
 }
 
 void GrowableTensor::use_current_stream() {
@@ -83,8 +106,9 @@ Tensor GrowableTensor::extend(std::int64_t count) {
   use_current_stream();
   const std::uint64_t size_bytes = bytes_of(length_ + count);
   if (buffer_ != nullptr && size_bytes > buffer_->size()) set_buffer_size(size_bytes);
+  Tensor fresh = view_of(length_, length_ + count).data();
   length_ += count;
-  return rows(length_ - count, length_).data();
+  return fresh;
 }
 
 void GrowableTensor::append(const Tensor& rows) {

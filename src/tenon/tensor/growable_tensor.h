@@ -16,6 +16,7 @@ namespace tenon {
 // Tensors are views of one storage, which is as long as the buffer: its memory goes with the last
 // of them, and a change through one counts in the version of all. append and extend fill rows that
 // no tensor has, so they count as no change. truncate does: later rows may replace those beyond.
+// lazy_clone() of one copies at once: the rows stay where they are.
 //
 // Streams: append, extend and truncate use the buffer on the current stream. Call record_stream for
 // any other stream whose work reads or writes the tensors.
@@ -28,7 +29,8 @@ class GrowableTensor {
   GrowableTensor(std::shared_ptr<PagePool> pool, std::int64_t most_rows, IntList row_sizes,
                  DType dtype);
   // The rows of `room`, none of them used yet: for a device without pages. Throws InvalidArgument
-  // unless it is a contiguous tensor of at least one element that begins its storage.
+  // unless it is a contiguous tensor of at least one element, without gradient, that begins its
+  // storage.
   explicit GrowableTensor(const Tensor& room);
 
   // Rows that there are, and that there may be.
@@ -39,7 +41,7 @@ class GrowableTensor {
   Tensor rows(std::int64_t begin, std::int64_t end) const;
 
   // Copies [n, rest...] behind the last row, converted to the dtype. Throws InvalidArgument for
-  // another shape and beyond the most rows; OutOfMemory with the tensor as it was.
+  // another shape and beyond the most rows; OutOfMemory. Either leaves the tensor as it was.
   void append(const Tensor& rows);
   // Makes `count` rows of undefined contents behind the last one and returns them, for a kernel to
   // write.
@@ -58,6 +60,7 @@ class GrowableTensor {
   const GrowableBuffer& buffer() const { return *buffer_; }
 
  private:
+  Tensor view_of(std::int64_t begin, std::int64_t end) const;
   void set_buffer_size(std::uint64_t size_bytes);
   void use_current_stream();
   std::uint64_t bytes_of(std::int64_t rows) const {

@@ -40,6 +40,10 @@ struct SizedBlock {
 
 }  // namespace
 
+bool detail::is_partly_used(const DataPtr& data) {
+  return data.cast_context<SizedBlock>(&SizedBlock::release) != nullptr;
+}
+
 static_assert(sizeof(StorageImpl) == 72);
 
 StorageImpl::StorageImpl(UseByteSize, SymInt size_bytes, DataPtr data, Allocator* allocator,
@@ -152,7 +156,9 @@ void StorageImpl::set_nbytes(SymInt size_bytes) {
   const bool is_given = data_ != nullptr || (state() & kWithoutMemory) != 0;
   if (is_given && (flags_ & kUnknownSize) == 0) {
     const auto* sized = data_.cast_context<SizedBlock>(&SizedBlock::release);
-    const std::size_t whole = sized != nullptr ? sized->size_bytes : nbytes();
+    const std::size_t whole = sized != nullptr     ? sized->size_bytes
+                              : is_copy_on_write() ? detail::shared_size(data_)
+                                                   : nbytes();
     const auto wanted = static_cast<std::size_t>(size_bytes.hint());
     if (wanted > whole)
       throw InvalidArgument(
