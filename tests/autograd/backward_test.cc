@@ -15,6 +15,7 @@
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/growable_tensor.h"
 #include "tenon/tensor/indexing.h"
+#include "tenon/tensor/inference_mode.h"
 #include "tenon/tensor/interop/dlpack.h"
 #include "tenon/tensor/interop/dlpack_abi.h"
 #include "tenon/tensor/random.h"
@@ -82,6 +83,19 @@ TEST(UndefinedTensorTest, FunctionsOfGradientsRefuseThemByName) {
 TEST(BackwardTest, AGrowableTensorsRoomHasNoGradient) {
   EXPECT_EQ(refusal([&] { GrowableTensor cache(leaf({1, 2})); }),
             "growable tensor: its room of shape [2] requires a gradient; give it detach()");
+}
+
+TEST(BackwardTest, ALeafTakesNoInferenceTensor) {
+  const Tensor made = [] {
+    const InferenceMode guard;
+    return ones({2});
+  }();
+  const Tensor a = leaf({1, 2});
+  EXPECT_NE(refusal([&] { a.set_data(made); }).find("set_data: the tensor requires a gradient"),
+            std::string::npos);
+  EXPECT_TRUE((a * 3.0).requires_grad());
+  a.set_data(clone(made));
+  EXPECT_TRUE((a * 3.0).requires_grad());
 }
 
 TEST(BackwardTest, GradientsReachLeavesAndAddUp) {

@@ -180,6 +180,24 @@ TEST(VersionTest, DataAndSetDataDoNotShare) {
   EXPECT_EQ(other.version(), 0u);
 }
 
+TEST(TensorTest, SetDataTakesOverWhatATensorIs) {
+  const Tensor made = [] {
+    const InferenceMode guard;
+    return ones({2});
+  }();
+  const Tensor number = wrapped_number(3.0);
+  number.set_data(ones({3}, DType::kF64));
+  EXPECT_FALSE(number.is_wrapped_number());
+  EXPECT_EQ(result_type(number, ones({3})), DType::kF64);
+  const Tensor plain = ones({}, DType::kF64);
+  plain.set_data(wrapped_number(3.0));
+  EXPECT_TRUE(plain.is_wrapped_number());
+  plain.impl()->set_sizes_and_strides({1}, {1}, 0);
+  EXPECT_FALSE(plain.is_wrapped_number()) << "it has a dimension";
+  number.set_data(made);
+  EXPECT_TRUE(number.is_inference());
+}
+
 TEST(VersionTest, AHoldOutlivesTheTensorWithoutItsBytes) {
   VariableVersion hold;
   IntrusivePtr<StorageImpl> storage;

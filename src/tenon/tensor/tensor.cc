@@ -78,6 +78,11 @@ void Tensor::set_data(const Tensor& source) const {
     throw InvalidArgument(
         fmt::format("set_data: the tensor requires a gradient, which {} cannot have",
                     dtype_name(source.dtype())));
+  if (requires_grad() && source.is_inference())
+    throw InvalidArgument(fmt::format(
+        "set_data: the tensor requires a gradient, which an inference tensor of shape {} cannot "
+        "have; clone() that outside of InferenceMode",
+        to_string(source.sizes())));
   impl_->shallow_copy_from(*source.impl_);
 }
 

@@ -139,6 +139,7 @@ void TensorImpl::set_sizes_and_strides(IntList sizes, IntList strides, std::int6
   if ((flags_ & kBackendFollows) != 0) [[unlikely]]
     detail::check_new_sizes(*this, sizes);
   const std::int64_t numel = fitting_numel(sizes, strides, offset);
+  if (!sizes.empty()) set_flag(kWrappedNumber, false);
   if (is_labelled()) [[unlikely]] {
     set_sym_sizes({});
     if (sizes.size() != shape_.ndim()) set_names({});
@@ -270,7 +271,8 @@ void TensorImpl::shallow_copy_from(const TensorImpl& source) {
   kind_ = source.kind_;
   device_ = source.device_;
   key_set_ = source.key_set_;
-  flags_ = static_cast<std::uint8_t>((flags_ & ~kInference) | (source.flags_ & kInference));
+  constexpr std::uint8_t kTaken = kInference | kWrappedNumber;
+  flags_ = static_cast<std::uint8_t>((flags_ & ~kTaken) | (source.flags_ & kTaken));
   finish_view(source.numel_, source.storage_offset_);
   if (extra_ != nullptr || source.extra_ != nullptr) copy_extra(source);
   own_version_.reset();
