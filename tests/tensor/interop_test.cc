@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -5,6 +6,7 @@
 #include <memory_resource>
 #include <vector>
 
+#include "support/refusal.h"
 #include "support/temporary.h"
 #include "tenon/base/error.h"
 #include "tenon/base/random.h"
@@ -21,6 +23,7 @@
 namespace tenon {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::TemporaryFile;
 
 bool equal(const Tensor& a, const Tensor& b) {
@@ -112,6 +115,13 @@ TEST(DLPackTest, ForeignTensorsAreCheckedAndTheirDeletersRunOnce) {
            [](DLManagedTensorVersioned& m) { m.dl_tensor.device = {kDLCUDA, 65536}; },
            [](DLManagedTensorVersioned& m) {
              m.dl_tensor.device.device_type = static_cast<DLDeviceType>(99);
+           },
+           [](DLManagedTensorVersioned& m) {
+             m.dl_tensor.device.device_type = static_cast<DLDeviceType>(0);
+           },
+           [](DLManagedTensorVersioned& m) {
+             m.dl_tensor.shape[0] = 1;
+             m.dl_tensor.shape[1] = std::int64_t{1} << 61;
            },
            [](DLManagedTensorVersioned& m) {
              static std::int64_t backwards[2] = {-3, 1};
@@ -337,6 +347,21 @@ TEST(SafeTensorsTest, HostileFilesAreRefused) {
            std::string("short"),
        })
     EXPECT_THROW(parse_safetensors(bad, "memory"), ParseError) << bad.substr(8, 120);
+}
+
+TEST(SafeTensorsTest, NamesThatNoHeaderMayHaveAreRefused) {
+  const TemporaryFile file("names.safetensors");
+  const Tensor one = ones({2});
+  const auto message = [&](const char* name, const char* key, const char* value) {
+    return testing::refusal([&] { save_safetensors(file.path(), {{name, one}}, {{key, value}}); });
+  };
+  EXPECT_THAT(message("__metadata__", "k", "v"), HasSubstr("a tensor named __metadata__"));
+  EXPECT_THAT(message("a\xff", "k", "v"), HasSubstr("the name \"a\\ufffd\" is not UTF-8"));
+  EXPECT_THAT(message("a", "\xff", "v"), HasSubstr("the metadata's key"));
+  EXPECT_THAT(message("a", "k", "\xff"), HasSubstr("the metadata's value"));
+  EXPECT_THAT(message("\u00e9", "k", "v"), HasSubstr("no InvalidArgument"));
+  EXPECT_THAT(testing::refusal([&] { save_safetensors(file.path(), {{"a", Tensor()}}); }),
+              HasSubstr("save_safetensors: \"a\": an undefined tensor"));
 }
 
 TEST(SafeTensorsTest, RandomDamageNeverDoesMoreThanFail) {

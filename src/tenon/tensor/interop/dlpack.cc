@@ -99,8 +99,9 @@ Device from_dl_device(DLDevice device) {
     default:
       break;
   }
-  for (std::size_t type = 0; type < kMaxDeviceTypes; ++type)
-    if (registered_types()[type].load() == static_cast<std::int32_t>(device.device_type))
+  const auto asked = static_cast<std::int32_t>(device.device_type);
+  for (std::size_t type = 0; asked != 0 && type < kMaxDeviceTypes; ++type)
+    if (registered_types()[type].load() == asked)
       return as(static_cast<DeviceType>(type));
   throw InvalidArgument(fmt::format("from_dlpack: device type {} is not known to Tenon",
                                     static_cast<int>(device.device_type)));
@@ -183,7 +184,8 @@ Tensor import_tensor(Owner<Managed> owner, bool read_only) {
                                       to_string(strides),
                                       dl.data == nullptr ? " and no data" : ""));
   std::size_t bytes = 0;
-  if (__builtin_mul_overflow(static_cast<std::size_t>(elements), item_size(dtype), &bytes))
+  if (__builtin_mul_overflow(static_cast<std::size_t>(elements), item_size(dtype), &bytes) ||
+      bytes > static_cast<std::size_t>(INT64_MAX))
     throw InvalidArgument(fmt::format("from_dlpack: shape {} is too large", to_string(sizes)));
   void* data = dl.data == nullptr ? nullptr : static_cast<char*>(dl.data) + dl.byte_offset;
   check_alignment(data, dtype, device);

@@ -12,6 +12,7 @@
 #include "tenon/base/error.h"
 #include "tenon/base/file_writer.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/defined.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/host_access.h"
 #include "tenon/tensor/interop/bools.h"
@@ -23,6 +24,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+constexpr const char* kMetadata = "__metadata__";
 
 constexpr std::array<std::pair<std::string_view, DType>, 16> kSafetensorsNames = {{
     {"BOOL", DType::kBool},
@@ -132,7 +134,7 @@ class Header {
     const Json header = Json::parse(text);
     if (!header.is_object()) fail("the header is no object");
     for (const auto& [key, value] : header.items()) {
-      if (key == "__metadata__")
+      if (key == kMetadata)
         read_metadata(value);
       else
         entries_.push_back(read_entry(key, value));
@@ -250,6 +252,34 @@ std::size_t alignment_of(DType dtype) {
   return is_complex(dtype) ? item_size(dtype) / 2 : item_size(dtype);
 }
 
+void check_text(const char* part, const std::string& text) {
+  try {
+    static_cast<void>(Json(text).dump());
+  } catch (const Json::type_error&) {
+    throw InvalidArgument(fmt::format(
+        "save_safetensors: {} {} is not UTF-8, which the format's header is", part,
+        Json(text).dump(-1, ' ', true, Json::error_handler_t::replace)));
+  }
+}
+
+// Throws InvalidArgument for tensors that have no value, or a name that no file may have.
+void check_entries(const std::map<std::string, Tensor>& tensors,
+                   const std::map<std::string, std::string>& metadata) {
+  for (const auto& [name, tensor] : tensors) {
+    check_text("the name", name);
+    if (name == kMetadata)
+      throw InvalidArgument(fmt::format(
+          "save_safetensors: a tensor named {}, where the format keeps its metadata; rename it",
+          kMetadata));
+    if (!tensor.defined())
+      detail::refuse_undefined(fmt::format("save_safetensors: \"{}\"", name).c_str());
+  }
+  for (const auto& [key, value] : metadata) {
+    check_text("the metadata's key", key);
+    check_text("the metadata's value", value);
+  }
+}
+
 std::string_view name_of(const std::string& tensor, DType dtype) {
   for (const auto& [name, known] : kSafetensorsNames)
     if (known == dtype) return name;
@@ -282,13 +312,14 @@ SafeTensors parse_safetensors(std::string_view bytes, const std::string& name) {
 
 void save_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
                       const std::map<std::string, std::string>& metadata) {
+  check_entries(tensors, metadata);
   std::vector<std::pair<std::string, Tensor>> order(tensors.begin(), tensors.end());
   // Large items first: then every tensor is aligned if the data are.
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
     return alignment_of(a.second.dtype()) > alignment_of(b.second.dtype());
   });
   Json header = Json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
+  if (!metadata.empty()) header[kMetadata] = metadata;
   std::uint64_t offset = 0;
   for (const auto& [name, tensor] : order) {
     if (!has_operators(tensor.device()))
