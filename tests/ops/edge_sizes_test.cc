@@ -169,6 +169,31 @@ TEST(EdgeSizes, PrintingShowsNoEdgesAndRefusesNegativeNumbers) {
   EXPECT_THROW(ops::repeat(ones({}), DimVector(33, 1)), InvalidArgument);
 }
 
+TEST(EdgeSizes, TheLargestOfAZeroDimensionalTensorIsItsElement) {
+  for (const std::int64_t k : {0, 1}) {
+    const Tensor x = full({}, 3.0).set_requires_grad(true);
+    const auto [found, places] = ops::topk(x, k, 0);
+    EXPECT_EQ(found.dim(), 0);
+    EXPECT_EQ(found.item<float>(), 3);
+    EXPECT_EQ(places.item<std::int64_t>(), 0);
+    EXPECT_EQ(autograd::grad({found}, {x})[0].item<float>(), 1);
+  }
+  EXPECT_THROW(ops::topk(full({}, 3.0), 2, 0), InvalidArgument);
+}
+
+TEST(EdgeSizes, AVarianceOfTooFewHasNoFiniteGradient) {
+  for (const std::int64_t correction : {2, 3, 5}) {
+    const Tensor x = tensor<double>({1, 2}).set_requires_grad(true);
+    const Tensor g = autograd::grad({ops::var(x, {0}, correction)}, {x})[0];
+    const Tensor of_root = autograd::grad({ops::std(x, {0}, correction)}, {x})[0];
+    EXPECT_EQ(values(ops::isfinite(g)), std::vector<double>(2, 0)) << correction;
+    EXPECT_EQ(values(ops::isnan(of_root)), std::vector<double>(2, 1)) << correction;
+    const Tensor same = ones({2}, DType::kF64).set_requires_grad(true);
+    const Tensor of_same = autograd::grad({ops::var(same, {0}, correction)}, {same})[0];
+    EXPECT_EQ(values(ops::isnan(of_same)), std::vector<double>(2, 1)) << correction;
+  }
+}
+
 TEST(EdgeSizes, GradientsOfTransposedInputsAreChecked) {
   const Tensor turned = randn({2, 3}, DType::kF64).t().set_requires_grad(true);
   const std::vector<Tensor> inputs = {turned};

@@ -45,7 +45,8 @@ inline Tensor argsort(const Tensor& a, std::int64_t dim = -1, bool descending = 
   return op::sort(a, dim, descending).second;
 }
 // The k largest (or smallest) along the dimension, best first; among equals the first comes first.
-// That dimension has size k. Throws InvalidArgument unless k is 0 to the size. O(n log k) a row.
+// That dimension has size k. Throws InvalidArgument unless k is 0 to the size. Of a 0-d tensor the
+// element, for k of 0, too, as in PyTorch. O(n log k) a row.
 inline SortResult topk(const Tensor& a, std::int64_t k, std::int64_t dim = -1,
                        bool largest = true) {
   return op::topk(a, k, dim, largest);

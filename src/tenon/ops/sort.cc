@@ -86,7 +86,7 @@ SortResult detail::topk(const Tensor& a, std::int64_t k, std::int64_t dim, bool 
   if (k < 0 || k > length)
     throw InvalidArgument(fmt::format("topk: {} of the {} elements along dimension {} of shape {}",
                                       k, length, dim, to_string(a.sizes())));
-  return sorted("topk", a, d, largest, k);
+  return sorted("topk", a, d, largest, a.dim() == 0 ? 1 : k);
 }
 
 }  // namespace tenon::ops

@@ -180,7 +180,9 @@ class VarianceNode final : public NodeOf<1> {
   }
   void backward(const BackwardCall& call) override {
     const Tensor a = a_.get(*this);
-    const double divisor = static_cast<double>(reduced_.count() - correction_);
+    // 0 where the correction leaves nothing, and then no gradient is a number.
+    const std::int64_t left = reduced_.count() > correction_ ? reduced_.count() - correction_ : 0;
+    const auto divisor = static_cast<double>(left);
     Tensor g = call.grad();
     if constexpr (kRoot) {
       const Tensor result = result_.get(*this);
