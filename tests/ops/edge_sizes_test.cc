@@ -166,7 +166,26 @@ TEST(EdgeSizes, PrintingShowsNoEdgesAndRefusesNegativeNumbers) {
   EXPECT_EQ(to_string(ones({5}), no_edges), "tensor([ ...])");
   EXPECT_THROW(to_string(ones({5}), PrintOptions{.precision = -1}), InvalidArgument);
   EXPECT_THROW(to_string(ones({5}), PrintOptions{.edge_items = -1}), InvalidArgument);
-  EXPECT_THROW(ops::repeat(ones({}), DimVector(33, 1)), InvalidArgument);
+}
+
+TEST(EdgeSizes, ARepeatHasAsManyDimensionsAsATensor) {
+  DimVector sizes(64, 1), repeats(64, 1);
+  sizes[3] = 2, sizes[60] = 3, repeats[3] = 2, repeats[50] = 2;
+  const Tensor x = arange(6, DType::kF64).view(sizes).set_requires_grad(true);
+  const Tensor y = ops::repeat(x, repeats);
+  EXPECT_EQ(values(y.detach()), values(ops::repeat(arange(6, DType::kF64).view({2, 1, 3}),
+                                                   DimVector{2, 2, 1})));
+  EXPECT_EQ(values(autograd::grad({y}, {x}, {ones_like(y)})[0]), std::vector<double>(6, 4));
+  EXPECT_EQ(ops::repeat(ones({}), DimVector(40, 1)).dim(), 40);
+  EXPECT_EQ(ops::repeat(ones({2}), {0, 3}).sizes(), (DimVector{0, 6}));
+  EXPECT_THROW(ops::repeat(ones({}), DimVector(65, 1)), InvalidArgument);
+}
+
+TEST(EdgeSizes, SizesThatOverflowTogetherAreRefused) {
+  const Tensor wide = ones({1}).as_strided({std::int64_t{1} << 62}, {0}, 0);
+  const Tensor four[] = {wide, wide, wide, wide};
+  EXPECT_EQ(refusal([&] { ops::cat(four, 0); }).substr(0, 32),
+            "cat: more than 2^63 - 1 elements");
 }
 
 TEST(EdgeSizes, TheLargestOfAZeroDimensionalTensorIsItsElement) {

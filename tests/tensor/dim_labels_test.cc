@@ -179,6 +179,24 @@ TEST(ResizeTest, LazyMemoryComesInTheNewSize) {
   EXPECT_EQ((fill_(t, 3)[19]).item<float>(), 3);
 }
 
+TEST(SetTest, AGeometryThatIsNoneIsRefused) {
+  const Tensor t = zeros({2, 3});
+  const Storage storage = t.storage();
+  const auto message = [&](std::int64_t offset, IntList sizes, IntList strides) {
+    return refusal([&] { t.set_(storage, offset, sizes, strides); });
+  };
+  EXPECT_THAT(message(-1, {2}, {}), HasSubstr("set_: offset -1"));
+  EXPECT_THAT(message(0, {2, 3}, {1}), HasSubstr("as many of each, or no strides"));
+  EXPECT_THAT(message(0, {2}, {-1}), HasSubstr("strides and offset are at least 0"));
+  EXPECT_THAT(message(0, {2}, {INT64_MAX}), HasSubstr("reaches too far"));
+  EXPECT_THAT(message(0, {2}, {INT64_MAX - 1}), HasSubstr("more than 2^63 - 1 bytes"));
+  EXPECT_THAT(refusal([&] { t.as_strided({2}, {INT64_MAX}, 0); }), HasSubstr("reaches too far"));
+  EXPECT_THAT(refusal([&] { t.set_(Storage(), 0, {2}); }), HasSubstr("set_: a storage handle"));
+  EXPECT_EQ(t.sizes(), (IntList{2, 3}));
+  t.set_(storage, 1, {5});
+  EXPECT_EQ(t.strides(), (IntList{1}));
+}
+
 TEST(ResizeTest, IsRefusedWhereItCannotBe) {
   float values[4] = {};
   const Tensor foreign = from_blob(values, {4}, DType::kF32);

@@ -131,7 +131,10 @@ Tensor detail::cat(std::span<const Tensor> tensors, std::int64_t dim) {
     if (!fits)
       throw InvalidArgument(fmt::format("cat: shapes {} and {} differ in more than dimension {}",
                                         to_string(model.sizes()), to_string(t.sizes()), d));
-    sizes[d] += t.sizes()[d];
+    if (__builtin_add_overflow(sizes[d], t.sizes()[d], &sizes[d]))
+      throw InvalidArgument(fmt::format(
+          "cat: more than 2^63 - 1 elements along dimension {} of shape {}", d,
+          to_string(t.sizes())));
   }
   Tensor out = empty(sizes, dtype.get(), device);
   if (put_rows_together(out, tensors, d)) return out;
@@ -218,10 +221,8 @@ Tensor detail::repeat(const Tensor& a, IntList repeats) {
     throw InvalidArgument(
         fmt::format("repeat: {} for shape {}; there must be one for each dimension",
                     to_string(repeats), to_string(a.sizes())));
-  if (2 * repeats.size() > kMaxDims)
-    throw InvalidArgument(
-        fmt::format("repeat: {} numbers; there are at most {}", repeats.size(), kMaxDims / 2));
-  // Seen as [r0, s0, r1, s1, ...] the result is the source broadcast along every r.
+  // Seen as [r0, s0, r1, s1, ...] the result is the source broadcast along every r. Without the
+  // ones these are at most 62 dimensions, since a tensor has fewer than 2^63 elements.
   const std::size_t added = repeats.size() - static_cast<std::size_t>(a.dim());
   DimVector sizes, split, source;
   for (std::size_t d = 0; d < repeats.size(); ++d) {
@@ -229,10 +230,8 @@ Tensor detail::repeat(const Tensor& a, IntList repeats) {
     if (repeats[d] < 0)
       throw InvalidArgument(fmt::format("repeat: {} is negative", to_string(repeats)));
     sizes.push_back(checked_numel({size, repeats[d]}));
-    split.push_back(repeats[d]);
-    split.push_back(size);
-    source.push_back(1);
-    source.push_back(size);
+    if (repeats[d] != 1) split.push_back(repeats[d]), source.push_back(1);
+    if (size != 1) split.push_back(size), source.push_back(size);
   }
   Tensor out = empty(sizes, a.dtype(), device);
   if (out.numel() > 0) put(out.view(split), contiguous(a).view(source));

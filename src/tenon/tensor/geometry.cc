@@ -159,16 +159,18 @@ bool is_surely_non_overlapping(IntList sizes, IntList strides) {
 }
 
 std::int64_t storage_elements(IntList sizes, IntList strides, std::int64_t offset) {
-  std::int64_t last = offset;
+  std::int64_t last = offset, elements = 0;
+  bool overflow = false;
   for (std::size_t d = 0; d < sizes.size(); ++d) {
     if (sizes[d] == 0) return 0;
     std::int64_t step = 0;
-    if (__builtin_mul_overflow(sizes[d] - 1, strides[d], &step) ||
-        __builtin_add_overflow(last, step, &last))
-      throw InvalidArgument(fmt::format("shape {} with strides {} and offset {} reaches too far",
-                                        to_string(sizes), to_string(strides), offset));
+    overflow |= __builtin_mul_overflow(sizes[d] - 1, strides[d], &step);
+    overflow |= __builtin_add_overflow(last, step, &last);
   }
-  return last + 1;
+  if (overflow || __builtin_add_overflow(last, 1, &elements))
+    throw InvalidArgument(fmt::format("shape {} with strides {} and offset {} reaches too far",
+                                      to_string(sizes), to_string(strides), offset));
+  return elements;
 }
 
 void refuse_dim(std::int64_t dim, std::int64_t ndim, const char* what) {

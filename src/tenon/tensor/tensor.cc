@@ -101,9 +101,15 @@ void check_resizable(const Tensor& t, const char* what) {
 // Grows the storage until the geometry lies in it.
 void reach(const Storage& storage, DType dtype, IntList sizes, IntList strides,
            std::int64_t offset) {
-  const auto bytes = static_cast<std::size_t>(storage_elements(sizes, strides, offset)) *
-                     item_size(dtype);
-  if (numel_of(sizes) > 0 && bytes > storage.nbytes()) storage.impl()->resize(bytes);
+  const std::int64_t elements = storage_elements(sizes, strides, offset);
+  if (numel_of(sizes) == 0 || elements <= 0) return;
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(elements, static_cast<std::int64_t>(item_size(dtype)), &bytes))
+    throw InvalidArgument(fmt::format(
+        "shape {} with strides {} and offset {} of {} needs more than 2^63 - 1 bytes",
+        to_string(sizes), to_string(strides), offset, dtype_name(dtype)));
+  if (static_cast<std::size_t>(bytes) > storage.nbytes())
+    storage.impl()->resize(static_cast<std::size_t>(bytes));
 }
 
 }  // namespace
@@ -126,9 +132,18 @@ const Tensor& Tensor::resize_(IntList sizes) const {
 const Tensor& Tensor::set_(Storage source, std::int64_t offset, IntList sizes,
                            IntList strides) const {
   check_resizable(*this, "set_");
+  if (!source.valid())
+    throw InvalidArgument("set_: a storage handle that holds none; give it one that was made");
   static_cast<void>(checked_numel(sizes));
+  if (offset < 0)
+    throw InvalidArgument(fmt::format("set_: offset {} for shape {}; it is at least 0", offset,
+                                      to_string(sizes)));
+  if (!strides.empty() && strides.size() != sizes.size())
+    throw InvalidArgument(fmt::format(
+        "set_: shape {} with strides {}: there must be as many of each, or no strides",
+        to_string(sizes), to_string(strides)));
   const DimVector contiguous = strides_for(sizes);
-  const IntList wanted = strides.size() == sizes.size() ? strides : IntList(contiguous);
+  const IntList wanted = strides.empty() ? IntList(contiguous) : strides;
   reach(source, dtype(), sizes, wanted, offset);
   impl_->set_storage_and_geometry(std::move(source), sizes, wanted, offset);
   return *this;

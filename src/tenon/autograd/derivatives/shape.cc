@@ -155,11 +155,13 @@ struct Repeat {
     DimVector split, dims;
     const std::size_t added = repeats.size() - sizes.size();
     for (std::size_t d = 0; d < repeats.size(); ++d) {
-      dims.push_back(static_cast<std::int64_t>(split.size()));
-      split.push_back(repeats[d]);
-      if (d >= added) split.push_back(sizes[d - added]);
+      if (repeats[d] != 1) {
+        dims.push_back(static_cast<std::int64_t>(split.size()));
+        split.push_back(repeats[d]);
+      }
+      if (d >= added && sizes[d - added] != 1) split.push_back(sizes[d - added]);
     }
-    return dims.empty() ? g : ops::sum(g.reshape(split), dims);
+    return (dims.empty() ? g : ops::sum(g.reshape(split), dims)).reshape(sizes);
   }
 };
 
