@@ -213,6 +213,21 @@ TEST(EdgeSizes, AVarianceOfTooFewHasNoFiniteGradient) {
   }
 }
 
+TEST(EdgeSizes, RunningStatisticsAreRealNumbersThatTrainingMayWrite) {
+  const Tensor x = ones({2, 3, 2}), good = ones({3});
+  for (const bool training : {false, true}) {
+    for (const DType dtype : {DType::kI64, DType::kBool, DType::kC64}) {
+      const Tensor bad = to(good, dtype);
+      EXPECT_THROW(ops::batch_norm(x, bad, good, {}, {}, training), InvalidArgument);
+      EXPECT_THROW(ops::batch_norm(x, good, bad, {}, {}, training), InvalidArgument);
+    }
+    EXPECT_EQ(ops::batch_norm(x, clone(good), clone(good), {}, {}, training).sizes(), x.sizes());
+  }
+  const Tensor learned = ones({3}).set_requires_grad(true);
+  EXPECT_THROW(ops::batch_norm(x, learned, good, {}, {}, true), InvalidArgument);
+  EXPECT_TRUE(ops::batch_norm(x, learned, good, {}, {}, false).requires_grad());
+}
+
 TEST(EdgeSizes, GradientsOfTransposedInputsAreChecked) {
   const Tensor turned = randn({2, 3}, DType::kF64).t().set_requires_grad(true);
   const std::vector<Tensor> inputs = {turned};

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <cmath>
 #include <vector>
 
@@ -109,6 +111,22 @@ Tensor batch_norm_on_host(const Tensor& a, const Tensor& running_mean, const Ten
   return out;
 }
 
+// Training writes them, which has no derivative.
+void check_statistics(std::initializer_list<const Tensor*> all, bool training) {
+  for (const Tensor* t : all) {
+    if (!t->defined()) continue;
+    if (!is_floating(t->dtype()))
+      throw InvalidArgument(
+          fmt::format("batch_norm: running statistics of {}; they are of a floating-point dtype",
+                      dtype_name(t->dtype())));
+    if (training && t->requires_grad())
+      throw InvalidArgument(fmt::format(
+          "batch_norm: training changes running statistics of shape {} that require a gradient; "
+          "give their detach()",
+          to_string(t->sizes())));
+  }
+}
+
 }  // namespace
 
 Tensor detail::batch_norm(const Tensor& a, const Tensor& running_mean, const Tensor& running_var,
@@ -117,6 +135,7 @@ Tensor detail::batch_norm(const Tensor& a, const Tensor& running_mean, const Ten
   device_to_offer("batch_norm", {&a, &running_mean, &running_var, &weight, &bias});
   check_floating("batch_norm", a);
   check_channels("batch_norm", a, {&running_mean, &running_var, &weight, &bias});
+  check_statistics({&running_mean, &running_var}, training);
   if (!training && (!running_mean.defined() || !running_var.defined()))
     throw InvalidArgument("batch_norm: without training it needs the running mean and variance");
   if (a.device() == Device{} && a.numel() > 0)
