@@ -11,7 +11,9 @@
 #include "tenon/ops/operators.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/meta_memory.h"
 #include "tenon/tensor/random.h"
+#include "tenon/tensor/sym_int.h"
 
 namespace tenon::autograd {
 namespace {
@@ -206,6 +208,54 @@ TEST(AttentionInTiles, HasTheSameBitsOnAnyNumberOfThreads) {
     }
   }
   set_num_threads(before);
+}
+
+TEST(AttentionInTiles, MetaTensorsHaveTheOrderOfTheHosts) {
+  for (const std::int64_t heads : {1, 4})
+    for (const std::int64_t length : {4, 32}) {
+      const auto strides = [&](Device device) {
+        const auto leaf = [&](std::int64_t count) {
+          const Tensor t = empty({2, length, count, 16}, DType::kF32, device);
+          return (t.is_meta() ? t : fill_(t, 1)).transpose(1, 2).detach().set_requires_grad(true);
+        };
+        const Tensor q = leaf(4), k = leaf(heads), v = leaf(heads);
+        const Tensor y = ops::scaled_dot_product_attention(q, k, v);
+        const std::vector<Tensor> gradients = grad({y}, {q, k, v}, {ones_like(y)});
+        std::vector<std::vector<std::int64_t>> all;
+        const auto note = [&](IntList list) { all.emplace_back(list.begin(), list.end()); };
+        note(y.strides());
+        for (const Tensor& g : gradients) note(g.strides());
+        return all;
+      };
+      EXPECT_EQ(strides(Device{}), strides(Device{DeviceType::kMeta})) << heads << ' ' << length;
+    }
+}
+
+// What a forward and a backward pass allocate, as a formula in the length, is what they do.
+TEST(AttentionInTiles, CarriesSymbolsOnMeta) {
+  const Device meta{DeviceType::kMeta};
+  const auto pass = [&](const Tensor& q, const Tensor& k) {
+    q.set_requires_grad(true), k.set_requires_grad(true);
+    const Tensor y = ops::scaled_dot_product_attention(q, k, k, {}, true);
+    return grad({y}, {q, k}, {ones_like(y)})[1];
+  };
+  for (const std::int64_t heads : {1, 4}) {
+    const SymInt n = SymInt::symbol("n", 11);
+    const SymGuards guards;
+    const MetaMemory memory;
+    const Tensor g = pass(empty_symbolic(std::vector<SymInt>{2, 4, n, 16}),
+                          empty_symbolic(std::vector<SymInt>{2, heads, n, 16}));
+    for (const std::int64_t length : {11, 12, 50, 300}) {
+      ASSERT_TRUE(guards.hold({{"n", length}}));
+      const MetaMemory real;
+      static_cast<void>(pass(empty({2, 4, length, 16}, DType::kF32, meta),
+                             empty({2, heads, length, 16}, DType::kF32, meta)));
+      EXPECT_EQ(memory.allocated().evaluate({{"n", length}}), real.allocated().hint()) << heads;
+      EXPECT_EQ(memory.peak({{"n", length}}), real.peak({})) << heads;
+    }
+    EXPECT_FALSE(guards.hold({{"n", 7}})) << "a few queries are not computed in tiles";
+    EXPECT_EQ(g.sym_sizes()[2].evaluate({{"n", 20}}), 20);
+  }
 }
 
 TEST(AttentionInTiles, GradientsOfMasksAndOfGradientsAreThoseOfOperators) {

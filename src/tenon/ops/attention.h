@@ -26,12 +26,12 @@ inline constinit Operator<Tensor(const Tensor&, const Tensor&, const Tensor&, co
 // is no mask. A query that sees nothing gets NaN. The result is [..., L, V] in query's dtype;
 // 16-bit floats are computed in f32. Leading dimensions broadcast. Vaswani et al. 2017.
 //
-// On the host the scores exist a tile at a time (fused_attention.h). For its gradient a call keeps
-// query, key, value and mask as they are given, the result, and two numbers for each query; the
-// result's memory has query's dimension order. Scratch memory: some tiles for each thread, and in
-// backward a number for each query. The scores are kept, O(L S), on
-// other devices, for the gradient of a mask or gradient, forward mode, labels, different
-// dtypes, and fewer than 8 queries. O(L S (E + V)) work for each batch.
+// On the host, and on meta likewise, the scores exist a tile at a time (fused_attention.h). For its
+// gradient a call keeps query, key, value and mask as they are given, the result, and two numbers
+// for each query; the result's memory has query's dimension order. Scratch memory: some tiles for
+// each thread, and in backward a number for each query. The scores are kept, O(L S), on other
+// devices, for the gradient of a mask or gradient, forward mode, names, different dtypes, and fewer
+// than 8 queries. O(L S (E + V)) work for each batch.
 //
 // Throws InvalidArgument for shapes that do not fit, no floating point, a mask beside is_causal;
 // OutOfMemory.

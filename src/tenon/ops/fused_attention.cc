@@ -1,6 +1,7 @@
 #include "tenon/ops/fused_attention.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "tenon/base/parallel.h"
@@ -8,6 +9,7 @@
 #include "tenon/ops/kernels/cpu/attention_tiles.h"
 #include "tenon/ops/kernels/cpu/workspaces.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/factories.h"
 
 namespace tenon::ops {
@@ -30,6 +32,59 @@ DimVector with(DimVector batch, std::int64_t rows, std::int64_t columns) {
 
 Tensor with_dense_rows(const Tensor& t) {
   return t.size(-1) == 1 || t.stride(-1) == 1 ? t : contiguous(t);
+}
+
+bool is_named(const Tensor& t) {
+  const ExtraMeta* const extra = t.impl()->extra_meta();
+  return extra != nullptr && !extra->names.empty();
+}
+
+// Names are not followed; symbols, which only meta has, are.
+bool is_place_of_fused(const Tensor& t, Device device) {
+  return t.device() == device && (device == Device{} || t.is_meta()) && !is_named(t);
+}
+
+SymInt rows_of(const Tensor& t) { return t.sym_sizes()[static_cast<std::size_t>(t.dim() - 2)]; }
+
+bool has_fewer_rows(const Tensor& t, std::int64_t count) {
+  return t.impl()->is_labelled() ? rows_of(t) < SymInt(count) : t.size(-2) < count;
+}
+
+// The copies of operands that Heads makes, on meta.
+std::array<Tensor, 4> copies_on_meta(const Attention& a) {
+  const bool is_bool = a.mask.defined() && a.mask.dtype() == DType::kBool;
+  return {with_dense_rows(a.query), with_dense_rows(a.key), with_dense_rows(a.value),
+          a.mask.defined() && !is_bool ? to(a.mask, compute_dtype(a.dtype())) : a.mask};
+}
+
+// The result's leading sizes, as expressions.
+SymSizes sym_batch_of(const Attention& a) {
+  SymSizes batch;
+  for (const std::int64_t size : batch_of(a.sizes())) batch.emplace_back(size);
+  for (const Tensor* t : {&a.query, &a.key, &a.value}) {
+    const SymSizes sizes = t->sym_sizes();
+    for (std::size_t i = 2; i < sizes.size(); ++i) {
+      SymInt& size = batch[batch.size() + 1 - i];
+      const SymInt& own = sizes[sizes.size() - 1 - i];
+      if (own.is_symbolic() && own.hint() == size.hint()) size = own;
+    }
+  }
+  return batch;
+}
+
+Tensor empty_on_meta(IntList sizes, DType dtype, const SymSizes& symbols) {
+  const KnownShapes known({&symbols, 1});
+  return empty(sizes, dtype, Device{DeviceType::kMeta});
+}
+
+// What the gradients take besides their results, on meta.
+void gradients_on_meta(const Attention& a, const AttentionResult& result, const Tensor& gradient) {
+  const std::array<Tensor, 4> copies = copies_on_meta(a);
+  const Tensor g = with_dense_rows(gradient);
+  SymSizes symbols = {SymInt(1), rows_of(a.query)};
+  for (const SymInt& size : sym_batch_of(a)) symbols[0] = symbols[0] * size;
+  static_cast<void>(empty_on_meta({numel_of(batch_of(a.sizes())), a.query.size(-2)},
+                                  result.sums.dtype(), symbols));
 }
 
 // The heads of an attention, and where the rows of each lie.
@@ -114,23 +169,33 @@ DimVector Attention::sizes() const {
 bool has_fused_attention(const Attention& a) {
   constexpr std::int64_t kFewQueries = 8;  // their scores are smaller than the keys
   for (const Tensor* t : {&a.query, &a.key, &a.value}) {
-    if (t->device() != Device{} || t->impl()->is_labelled() || t->dtype() != a.dtype() ||
-        t->numel() == 0)
+    if (!is_place_of_fused(*t, a.query.device()) || t->dtype() != a.dtype() ||
+        tenon::detail::has_fewer_elements(*t, 1))
       return false;
   }
-  if (a.query.size(-2) < kFewQueries || numel_of(a.sizes()) == 0) return false;
+  if (has_fewer_rows(a.query, kFewQueries) || numel_of(a.sizes()) == 0) return false;
   if (!a.mask.defined()) return true;
   const DimVector scores = with(batch_of(a.sizes()), a.query.size(-2), a.key.size(-2));
-  return a.mask.device() == Device{} && !a.mask.impl()->is_labelled() &&
+  return is_place_of_fused(a.mask, a.query.device()) &&
          (a.mask.dtype() == DType::kBool || is_floating(a.mask.dtype())) &&
          broadcast_sizes(scores, a.mask.sizes(), "scaled_dot_product_attention") == scores;
 }
 
 Tensor empty_sums(const Attention& a) {
-  return empty(with(batch_of(a.sizes()), 2, a.query.size(-2)), compute_dtype(a.dtype()));
+  const DimVector sizes = with(batch_of(a.sizes()), 2, a.query.size(-2));
+  const DType dtype = compute_dtype(a.dtype());
+  if (!a.query.is_meta()) return empty(sizes, dtype);
+  SymSizes symbols = sym_batch_of(a);
+  symbols.emplace_back(2);
+  symbols.push_back(rows_of(a.query));
+  return empty_on_meta(sizes, dtype, symbols);
 }
 
 void fused_attention(const Attention& a, const AttentionResult& to) {
+  if (a.query.is_meta()) {
+    static_cast<void>(copies_on_meta(a));
+    return;
+  }
   const Heads heads(a);
   const cpu::AttentionKernels kernels = cpu::attention_kernels(compute_dtype(a.dtype()));
   const std::int64_t blocks = heads.blocks(), count = heads.count() * blocks;
@@ -147,6 +212,7 @@ void fused_attention(const Attention& a, const AttentionResult& to) {
 
 void fused_attention_gradients(const Attention& a, const AttentionResult& result,
                                const Tensor& gradient, const AttentionGradients& to) {
+  if (a.query.is_meta()) return gradients_on_meta(a, result, gradient);
   const Heads heads(a);
   const cpu::AttentionGradientKernels kernels =
       cpu::attention_gradient_kernels(compute_dtype(a.dtype()));
@@ -200,6 +266,17 @@ Tensor empty_attention(const Attention& a) {
   return empty_in_order_of(a.query.expand(of_query), sizes, a.dtype());
 }
 
+Tensor empty_gradient(const Attention& a, const Tensor& operand) {
+  const DimVector sizes = with(batch_of(a.sizes()), operand.size(-2), operand.size(-1));
+  const DType dtype = compute_dtype(a.dtype());
+  if (!operand.is_meta()) return empty_in_order_of(operand.expand(sizes), sizes, dtype);
+  SymSizes symbols = sym_batch_of(a);
+  symbols.push_back(rows_of(operand));
+  symbols.push_back(operand.sym_sizes().back());
+  const KnownShapes known({&symbols, 1});
+  return empty_in_order_of(operand.expand(sizes), sizes, dtype);
+}
+
 Tensor empty_in_order_of(const Tensor& like, IntList sizes, DType dtype) {
   const auto last = static_cast<std::size_t>(like.dim() - 1);
   DimVector order(last, 0);
@@ -214,7 +291,7 @@ Tensor empty_in_order_of(const Tensor& like, IntList sizes, DType dtype) {
     strides[d] = stride;
     stride *= std::max<std::int64_t>(sizes[d], 1);
   }
-  return empty_strided(sizes, strides, dtype);
+  return empty_strided(sizes, strides, dtype, like.device());
 }
 
 }  // namespace tenon::ops

@@ -29,7 +29,8 @@ Attention attention_of(const Tensor& query, const Tensor& key, const Tensor& val
 // Keeps the scores, and so does its gradient.
 Tensor composed_attention(const Attention& attention);
 
-// Whether the functions below compute it, and are worth it.
+// Whether the functions below compute it, and are worth it: on the host, and on meta, where they do
+// all but the arithmetic and hand symbols on. Tensors with names they do not serve.
 bool has_fused_attention(const Attention& attention);
 
 // What a forward pass writes: `out`, of the result's sizes and dtype, with dense rows, and, unless
@@ -57,8 +58,12 @@ void fused_attention_gradients(const Attention& attention, const AttentionResult
 // An empty tensor for the result: its memory has the order of dimensions of the queries'.
 Tensor empty_attention(const Attention& attention);
 
-// An empty tensor whose memory has the order of the dimensions of `like`, as elementwise results
-// have. Requires: as many dimensions.
+// An empty tensor for the gradient of `operand`, which is query, key or value: with all leading
+// dimensions, in the operand's order, of the dtype of the arithmetic.
+Tensor empty_gradient(const Attention& attention, const Tensor& operand);
+
+// An empty tensor on the device of `like` whose memory has the order of its dimensions, as
+// elementwise results have. Requires: as many dimensions.
 Tensor empty_in_order_of(const Tensor& like, IntList sizes, DType dtype);
 
 }  // namespace tenon::ops

@@ -46,15 +46,9 @@ class AttentionNode final : public NodeOf<4> {
  private:
   void fast(const BackwardCall& call, std::span<const Tensor> in) const {
     const Attention attention{in[0], in[1], in[2], in[3], is_causal_, scale_};
-    const DType compute = ops::compute_dtype(attention.dtype());
-    DimVector sizes = attention.sizes();
     Tensor gradients[3];
-    for (std::size_t i = 0; i < 3; ++i) {
-      if (!call.wants(i)) continue;
-      sizes[sizes.size() - 2] = in[i].size(-2);
-      sizes.back() = in[i].size(-1);
-      gradients[i] = ops::empty_in_order_of(in[i].expand(sizes), sizes, compute);
-    }
+    for (std::size_t i = 0; i < 3; ++i)
+      if (call.wants(i)) gradients[i] = ops::empty_gradient(attention, in[i]);
     ops::fused_attention_gradients(attention, {out_.get(*this), sums_.get(*this)}, call.grad(),
                                    {gradients[0], gradients[1], gradients[2]});
     for (std::size_t i = 0; i < 3; ++i)
@@ -74,9 +68,14 @@ Tensor with_sums(const Tensor& query, const Tensor& key, const Tensor& value,
   ops::fused_attention(attention, {out, sums});
   return out;
 }
+Labels labels_with_sums(const char* what, const Tensor& query, const Tensor& key,
+                        const Tensor& value, const Tensor& mask, bool is_causal, double scale,
+                        const Tensor&) {
+  return ops::labels::attention(what, query, key, value, mask, is_causal, scale);
+}
 constinit ops::Operator<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, bool,
                                double, const Tensor&)>
-    attention_with_sums("scaled_dot_product_attention", &with_sums, nullptr, 3);
+    attention_with_sums("scaled_dot_product_attention", &with_sums, &labels_with_sums, 3);
 
 // What the fused kernel does not serve is recorded as what it is made of.
 Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
