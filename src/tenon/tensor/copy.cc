@@ -122,8 +122,9 @@ void move_values(const Tensor& target, const Tensor& source) {
   if (!can_copy_elements(target, source)) return copy_across(target, source);
   if (shares_bytes(target, source)) {
     const bool same_place =
-        target.is_alias_of(source) && target.dtype() == source.dtype() && target.storage_offset() == source.storage_offset() &&
-        target.sizes() == source.sizes() && target.strides() == source.strides();
+        target.is_alias_of(source) && target.dtype() == source.dtype() &&
+        target.storage_offset() == source.storage_offset() && target.sizes() == source.sizes() &&
+        target.strides() == source.strides();
     if (same_place) return;
     return move_values(target, clone(source.detach()));
   }
