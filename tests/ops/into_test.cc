@@ -78,6 +78,10 @@ TEST(Into, TangentsAreThoseOfTheOperator) {
   expect_same_values(out, ops::cumsum(x, 0));
 }
 
+TEST(Into, AnUndefinedOutputIsRefused) {
+  EXPECT_THROW(ops::into(Tensor(), ops::op::exp, ones({2})), InvalidArgument);
+}
+
 TEST(Into, AnOutputThatDoesNotFitIsRefused) {
   const Tensor a = randn({4, 4});
   const auto message = [&](const Tensor& out) -> std::string {

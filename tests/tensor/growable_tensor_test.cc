@@ -136,6 +136,14 @@ TEST(GrowableTensorTest, ARoomIsAPlainTensorWithElements) {
                InvalidArgument);
 }
 
+TEST(GrowableTensorTest, WithoutAPoolItHasNoPages) {
+  GrowableTensor rows(empty({4, 3}));
+  EXPECT_THROW(rows.commit(2), InvalidArgument);
+  EXPECT_THROW(rows.record_stream({}), InvalidArgument);
+  EXPECT_THROW(static_cast<void>(rows.buffer()), InvalidArgument);
+  EXPECT_THROW(GrowableTensor(nullptr, 4, {3}, DType::kF32), InvalidArgument);
+}
+
 TEST(GrowableTensorTest, ItsTensorsAreViewsOfOneStorage) {
   HostBackend host;
   GrowableTensor cache(PagePool::make(host), 100'000, {3}, DType::kF32);

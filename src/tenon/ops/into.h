@@ -65,6 +65,7 @@ template <typename Result, typename... Parameters, typename... Arguments>
 const Tensor& into(const Tensor& out, const Operator<Result(Parameters...)>& op,
                    Arguments&&... arguments) {
   static_assert(std::is_same_v<Result, Tensor>, "into() is for operators with one fresh result");
+  if (!out.defined()) detail::refuse_undefined("into");
   const auto call = [&](Parameters... all) -> const Tensor& {
     detail::OutputMemory memory(out, !(false || ... || detail::needs_memory(out, all)));
     memory.finish(op.name(), op(static_cast<Parameters>(all)...));

@@ -68,6 +68,12 @@ GrowableTensor::GrowableTensor(const Tensor& room)
       row_bytes_(checked_row_bytes(most_rows_, row_sizes_, dtype_)),
       storage_(room.storage()) {}
 
+GrowableBuffer& GrowableTensor::of_pages() const {
+  if (buffer_ == nullptr)
+    throw InvalidArgument("growable tensor: its rows lie in a tensor, not in a pool's pages");
+  return *buffer_;
+}
+
 Tensor GrowableTensor::rows(std::int64_t begin, std::int64_t end) const {
   if (begin < 0 || end < begin || end > length_)
     throw InvalidArgument(

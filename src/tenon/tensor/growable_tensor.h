@@ -49,17 +49,18 @@ class GrowableTensor {
   // Only the first `length` rows stay, and rows beyond may be written again. The pages beyond go
   // back to the pool in stream order; while tensors of the buffer live, at a later call after that.
   void truncate(std::int64_t length);
-  // --- Requires: made with a pool.
+  // --- Throw InvalidArgument unless it was made with a pool.
   // Memory for so many rows ahead of need. From any thread.
-  void commit(std::int64_t rows) { buffer_->commit(bytes_of(rows)); }
+  void commit(std::int64_t rows) { of_pages().commit(bytes_of(rows)); }
 
   // Work queued on that stream uses the rows, too.
-  void record_stream(Stream stream) { buffer_->record_stream(stream); }
+  void record_stream(Stream stream) { of_pages().record_stream(stream); }
 
   // What its rows lie in.
-  const GrowableBuffer& buffer() const { return *buffer_; }
+  const GrowableBuffer& buffer() const { return of_pages(); }
 
  private:
+  GrowableBuffer& of_pages() const;
   Tensor view_of(std::int64_t begin, std::int64_t end) const;
   void set_buffer_size(std::uint64_t size_bytes);
   void use_current_stream();

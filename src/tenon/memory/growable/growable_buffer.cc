@@ -24,6 +24,12 @@ AddressRange reserve(const PagePool& pool, std::uint64_t most_bytes) {
   return *range;
 }
 
+std::shared_ptr<PagePool> checked(std::shared_ptr<PagePool> pool) {
+  if (pool == nullptr)
+    throw InvalidArgument("growable buffer: its pool of pages is null; PagePool::make makes one");
+  return pool;
+}
+
 Stream on_device(Stream stream, const Backend& backend) {
   return stream == Stream{} ? Stream{backend.device(), 0} : stream;
 }
@@ -32,7 +38,7 @@ Stream on_device(Stream stream, const Backend& backend) {
 
 GrowableBuffer::GrowableBuffer(std::shared_ptr<PagePool> pool, std::uint64_t most_bytes,
                                Stream stream)
-    : pool_(std::move(pool)),
+    : pool_(checked(std::move(pool))),
       backend_(pool_->backend()),
       stream_(on_device(stream, backend_)),
       range_(reserve(*pool_, most_bytes)) {

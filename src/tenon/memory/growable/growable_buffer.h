@@ -31,7 +31,7 @@ namespace tenon {
 class GrowableBuffer {
  public:
   // Reserves addresses for `most_bytes`, rounded up to pages, and no memory. Throws DeviceError
-  // when the addresses cannot be had, InvalidArgument for 0 bytes.
+  // when the addresses cannot be had, InvalidArgument for 0 bytes and for no pool.
   GrowableBuffer(std::shared_ptr<PagePool> pool, std::uint64_t most_bytes, Stream stream = {});
   ~GrowableBuffer();
   GrowableBuffer(const GrowableBuffer&) = delete;
