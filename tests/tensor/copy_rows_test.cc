@@ -1,6 +1,8 @@
 // Copies whose rows are dense in both tensors and lie apart.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/random.h"
@@ -32,6 +34,27 @@ TEST(CopyRowsTest, RowsOfEveryLengthKeepTheirBytesAndThoseBesideThem) {
 }
 
 // Two to four planes, of several images, become pixels.
+// As if in pages of their own, the target some bytes behind the source.
+TEST(CopyRowsTest, LongRowsAFewBytesApartKeepTheirBytes) {
+  constexpr std::int64_t kPage = 4096;
+  const Tensor memory = randint(0, 256, {9 * kPage}, DType::kU8);
+  const auto base = reinterpret_cast<std::uintptr_t>(memory.const_data_ptr());
+  const std::int64_t start = static_cast<std::int64_t>(kPage - base % kPage);
+  for (const std::int64_t apart : {0, 1, 2, 8, 15, 16, 40})
+    for (const std::int64_t length : {2047, 2048, 2049, 4097, 9000}) {
+      const Tensor from = clone(memory).slice(0, start, start + length);
+      const Tensor room = full({4 * kPage}, 111, DType::kU8);
+      const auto at = reinterpret_cast<std::uintptr_t>(room.const_data_ptr());
+      const auto wanted = reinterpret_cast<std::uintptr_t>(from.const_data_ptr()) + apart;
+      const auto first = static_cast<std::int64_t>((wanted - at) % kPage);
+      copy_(room.narrow(0, first, length), from);
+      const auto* made = room.const_data_ptr<std::uint8_t>();
+      const auto* bytes = from.const_data_ptr<std::uint8_t>();
+      ASSERT_TRUE(std::equal(bytes, bytes + length, made + first)) << apart << " " << length;
+      ASSERT_TRUE((first == 0 || made[first - 1] == 111) && made[first + length] == 111);
+    }
+}
+
 TEST(CopyRowsTest, PlanesOfABatchBecomePixels) {
   for (const std::int64_t channels : {2, 3, 4, 5})
     for (const std::int64_t pixels : {1, 7, 33, 1000}) {

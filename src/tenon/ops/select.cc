@@ -12,11 +12,11 @@
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/reduce.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/copy_bytes.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/fallback.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 #include "tenon/tensor/promotion.h"
-#include "tenon/tensor/short_copy.h"
 #include "tenon/tensor/strided_rows.h"
 
 namespace tenon::ops {

@@ -11,6 +11,7 @@
 #include "tenon/ops/elementwise.h"
 #include "tenon/ops/indices.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/copy_bytes.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/fallback.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
@@ -100,7 +101,8 @@ bool put_rows_together(const Tensor& out, std::span<const Tensor> tensors, std::
                  char* at = to + begin * row_bytes;
                  for (std::int64_t r = begin; r < end; ++r)
                    for (const auto& [from, bytes] : pieces) {
-                     std::memcpy(at, from + r * bytes, static_cast<std::size_t>(bytes));
+                     tenon::detail::copy_bytes(at, from + r * bytes,
+                                               static_cast<std::size_t>(bytes));
                      at += bytes;
                    }
                });

@@ -3,9 +3,9 @@
 #include <cstring>
 
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/copy_bytes.h"
 #include "tenon/tensor/fallback.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
-#include "tenon/tensor/short_copy.h"
 #include "tenon/tensor/strided_loop.h"
 #include "tenon/tensor/strided_rows.h"
 

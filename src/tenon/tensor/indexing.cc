@@ -7,6 +7,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/copy_bytes.h"
 #include "tenon/tensor/defined.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/fallback.h"
@@ -203,7 +204,7 @@ void copy_items(char* to, std::int64_t to_step, const char* from, std::int64_t f
                 std::int64_t length, std::size_t item) {
   const auto dense = static_cast<std::int64_t>(item);
   if (to_step == dense && from_step == dense) {
-    std::memcpy(to, from, static_cast<std::size_t>(length) * item);
+    detail::copy_bytes(to, from, static_cast<std::size_t>(length) * item);
     return;
   }
   for (std::int64_t i = 0; i < length; ++i)

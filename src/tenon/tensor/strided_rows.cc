@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "tenon/tensor/short_copy.h"
+#include "tenon/tensor/copy_bytes.h"
 #include "tenon/tensor/vector_sets.h"
 
 namespace tenon::detail {
