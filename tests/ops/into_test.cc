@@ -40,6 +40,11 @@ TEST(Into, WritesStraightIntoTheMemoryOfAContiguousOutput) {
   EXPECT_EQ(counted.passed().blocks.allocated, 0u);
   EXPECT_EQ(out.version(), version + 1);
   expect_same_values(out, ops::matmul(a, b));
+  const NoGradGuard no_grad;
+  const Tensor weight = clone(b).set_requires_grad(true);
+  const auto before = counted.passed().blocks.allocated;
+  ops::into(out, ops::op::matmul, a, weight);
+  EXPECT_EQ(counted.passed().blocks.allocated, before) << "a parameter has no tangent";
 }
 
 TEST(Into, StridedAndSharedOutputsGetACopy) {

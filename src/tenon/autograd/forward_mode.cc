@@ -136,6 +136,8 @@ const Tensor& AutogradMeta::fw_grad(std::uint64_t level, const Tensor& self) con
   return none;
 }
 
+bool AutogradMeta::may_have_tangent() const { return forward_depth() != 0; }
+
 void AutogradMeta::set_fw_grad(const Tensor& tangent, const Tensor& self, std::uint64_t level,
                                bool is_inplace) {
   if (!(tangent.sizes() == self.sizes()) || tangent.dtype() != self.dtype())

@@ -51,6 +51,7 @@ class AutogradMeta final : public AutogradMetaInterface {
   Tensor& mutable_grad() override { return grad_; }
   const Tensor& grad() const override { return grad_; }
   const Tensor& fw_grad(std::uint64_t level, const Tensor& self) const override;
+  bool may_have_tangent() const override;
   void set_fw_grad(const Tensor& tangent, const Tensor& self, std::uint64_t level,
                    bool is_inplace) override;
   void view_created(const Tensor& base, Tensor& view, const ViewInfo& info) override;

@@ -27,7 +27,7 @@ class RawHolder {
   RawHolder(const RawHolder&) = delete;
   RawHolder& operator=(const RawHolder&) = delete;
 
-  // kFound: the block is there, whoever asked for it. kHeld: it was given out here, by its pointer.
+  // kFound: the block lies in its memory. kHeld: its own raw_allocate returned the pointer.
   enum class Hold : std::uint8_t { kNone, kFound, kHeld };
   virtual Hold hold_of(const void* data) const = 0;
   virtual void free(void* data) = 0;

@@ -176,17 +176,23 @@ bool has_few_places(const ConvWindow& w) {
 
 Tensor in_rows(const Tensor& t) { return contiguous(t, MemoryFormat::kChannelsLast); }
 
+// `out` by run(the same in rows).
+template <typename Run>
+void by_rows(const Tensor& out, Run&& run) {
+  const Tensor rows = in_rows(out);
+  run(rows);
+  copy_(out, rows);
+}
+
 }  // namespace
 
 void planes::convolve(const Tensor& out, const Tensor& a, const Tensor& weight, const Tensor& bias,
                       const ConvWindow& w) {
   if (convolve_channels(out, a, weight, bias, w)) return;
-  if (has_few_places(w)) {
-    const Tensor rows = in_rows(out);
-    channels_last::convolve(rows, in_rows(a), in_rows(weight), bias, w);
-    copy_(out, rows);
-    return;
-  }
+  if (has_few_places(w))
+    return by_rows(out, [&](const Tensor& rows) {
+      channels_last::convolve(rows, in_rows(a), in_rows(weight), bias, w);
+    });
   const bool adds = bias.defined();
   if (adds) copy_(out, bias.view({1, -1, 1, 1}));
   out.dtype() == DType::kF64 ? multiply_columns<double>(out, a, weight, w, adds)
@@ -195,12 +201,10 @@ void planes::convolve(const Tensor& out, const Tensor& a, const Tensor& weight, 
 
 void planes::convolve_transposed(const Tensor& out, const Tensor& a, const Tensor& weight,
                                  const Tensor& bias, const ConvWindow& w) {
-  if (has_few_places(w)) {
-    const Tensor rows = in_rows(out);
-    channels_last::convolve_transposed(rows, in_rows(a), in_rows(weight), bias, w);
-    copy_(out, rows);
-    return;
-  }
+  if (has_few_places(w))
+    return by_rows(out, [&](const Tensor& rows) {
+      channels_last::convolve_transposed(rows, in_rows(a), in_rows(weight), bias, w);
+    });
   bias.defined() ? copy_(out, bias.view({1, -1, 1, 1})) : zero_(out);
   out.dtype() == DType::kF64 ? add_columns<double>(out, a, weight, w)
                              : add_columns<float>(out, a, weight, w);
@@ -211,12 +215,10 @@ void planes::correlate(const Tensor& out, const Tensor& gradient, const Tensor& 
   const bool has_single_channels =  // whose columns would be one by one
       w.channels == 1 && w.options.groups > 1 && w.options.groups == out.size(0);
   if (has_single_channels) return channels_last::correlate(out, in_rows(gradient), in_rows(a), w);
-  if (has_few_places(w)) {
-    const Tensor rows = in_rows(out);
-    channels_last::correlate(rows, in_rows(gradient), in_rows(a), w);
-    copy_(out, rows);
-    return;
-  }
+  if (has_few_places(w))
+    return by_rows(out, [&](const Tensor& rows) {
+      channels_last::correlate(rows, in_rows(gradient), in_rows(a), w);
+    });
   out.dtype() == DType::kF64 ? correlate_columns<double>(out, gradient, a, w)
                              : correlate_columns<float>(out, gradient, a, w);
 }

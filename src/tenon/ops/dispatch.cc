@@ -2,14 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "tenon/tensor/defined.h"
 #include "tenon/tensor/host_access.h"
 
 namespace tenon::ops {
-
-void detail::refuse_undefined(const char* what) {
-  tenon::detail::refuse_undefined(what);
-}
 
 void detail::LabelledCall::add(const Tensor& operand) {
   if (operand.defined()) shapes_.push_back(tenon::detail::sym_sizes_of(operand));

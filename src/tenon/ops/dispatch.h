@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tenon/base/error.h"
+#include "tenon/tensor/defined.h"
 #include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/fallback.h"
 #include "tenon/tensor/tensor.h"
@@ -108,18 +109,17 @@ class KeyGuard {
 
 namespace detail {
 
-// The number of an argument's undefined tensors among the first `required`, which counts down.
+// Whether an argument is, or has, an undefined tensor among the first `required`, counted down.
 template <typename T>
-int undefined_among(int& required, const T& argument) {
+bool lacks_tensor(int& required, const T& argument) {
   if constexpr (std::is_same_v<T, Tensor>)
-    return required-- > 0 && !argument.defined() ? 1 : 0;
+    return required-- > 0 && !argument.defined();
   else if constexpr (std::is_same_v<T, std::span<const Tensor>>)
-    return static_cast<int>(std::count_if(argument.begin(), argument.end(),
-                                          [](const Tensor& t) { return !t.defined(); }));
+    return !std::all_of(argument.begin(), argument.end(),
+                        [](const Tensor& t) { return t.defined(); });
   else
-    return 0;
+    return false;
 }
-[[noreturn]] void refuse_undefined(const char* what);
 
 }  // namespace detail
 
@@ -154,8 +154,8 @@ class Operator<Result(Arguments...)> {
   // InvalidArgument where a required tensor is undefined.
   Result operator()(Arguments... arguments) const {
     int required = required_;
-    if ((0 + ... + detail::undefined_among(required, arguments)) != 0) [[unlikely]]
-      detail::refuse_undefined(name_);
+    if ((false || ... || detail::lacks_tensor(required, arguments))) [[unlikely]]
+      tenon::detail::refuse_undefined(name_);
     const DispatchKeySet keys = (DispatchKeySet() | ... | detail::keys_of(arguments));
     const detail::ThreadKeys& thread = detail::thread_keys;
     const std::uint32_t usable = ((keys | thread.included) - thread.excluded).bits() &

@@ -35,9 +35,10 @@ class OutputMemory {
 // Whether out's memory is needed beside the result's: an argument shares it, or may have a tangent,
 // of which the result gets one that lasts.
 inline bool needs_memory(const Tensor& out, const Tensor& input) {
-  return input.defined() &&
-         (input.impl()->autograd_meta() != nullptr ||
-          (input.layout() == Layout::kStrided && out.is_alias_of(input)));
+  if (!input.defined()) return false;
+  const AutogradMetaInterface* const meta = input.impl()->autograd_meta();
+  return (meta != nullptr && meta->may_have_tangent()) ||
+         (input.layout() == Layout::kStrided && out.is_alias_of(input));
 }
 inline bool needs_memory(const Tensor& out, std::span<const Tensor> inputs) {
   for (const Tensor& input : inputs)
@@ -65,7 +66,7 @@ template <typename Result, typename... Parameters, typename... Arguments>
 const Tensor& into(const Tensor& out, const Operator<Result(Parameters...)>& op,
                    Arguments&&... arguments) {
   static_assert(std::is_same_v<Result, Tensor>, "into() is for operators with one fresh result");
-  if (!out.defined()) detail::refuse_undefined("into");
+  tenon::detail::check_defined("into", out);
   const auto call = [&](Parameters... all) -> const Tensor& {
     detail::OutputMemory memory(out, !(false || ... || detail::needs_memory(out, all)));
     memory.finish(op.name(), op(static_cast<Parameters>(all)...));

@@ -45,6 +45,8 @@ class AutogradMetaInterface {
   virtual const Tensor& grad() const = 0;
   // Forward mode: the tangent at a level. Undefined where there is none.
   virtual const Tensor& fw_grad(std::uint64_t level, const Tensor& self) const = 0;
+  // False where the thread is at no level, so that there is none.
+  virtual bool may_have_tangent() const { return false; }
   virtual void set_fw_grad(const Tensor& tangent, const Tensor& self, std::uint64_t level,
                            bool is_inplace) = 0;
 

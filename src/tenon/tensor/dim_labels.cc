@@ -140,10 +140,10 @@ Labels reshaped(std::span<const Label> old, IntList sizes) {
   for (std::size_t d = front; d + back < old.size(); ++d) elements = elements * old[d].size;
   if (!elements.is_symbolic()) return out;
   const std::span<Label> fresh(out.data() + front, out.size() - front - back);
-  std::int64_t of_fresh = 1;
-  for (const Label& label : fresh) of_fresh *= label.size.hint();
-  // Beside a dimension of size 0 these may be any sizes.
-  if (fresh.empty() || elements.hint() == 0 || of_fresh != elements.hint()) {
+  std::uint64_t of_fresh = 1;  // may wrap, beside a dimension of size 0, where any sizes go
+  for (const Label& label : fresh) of_fresh *= static_cast<std::uint64_t>(label.size.hint());
+  if (fresh.empty() || elements.hint() == 0 ||
+      of_fresh != static_cast<std::uint64_t>(elements.hint())) {
     assume_hint(elements);
     return out;
   }

@@ -42,12 +42,12 @@ struct Region {
   std::unique_ptr<Region> next;  // among those that went back
 };
 
-// Regions that went back to the driver: told to the observers at its end, when no lock is held any
-// more, and also when the driver has refused something in between. Their own records are the list,
+// Regions that went back to the driver: reported to the observers at its end, without a lock, also
+// when the driver has refused something in between. Their own records are the list,
 // so that a free can add to it.
 class Released {
  public:
-  explicit Released(ObserverList* observers) : observers_(observers) {}  // null: told to nobody
+  explicit Released(ObserverList* observers) : observers_(observers) {}  // null: no report
   ~Released() {
     for (; first_ != nullptr; first_ = std::move(first_->next))
       if (observers_ != nullptr)
